@@ -1,0 +1,104 @@
+"""Threads and optional packages: the things every room above needs and none of them owns.
+
+One setting decides how many threads work: :func:`threads`. Our compiled kernels release the GIL and run in
+row ranges on a shared pool; BLAS is limited to the same number. The two alternate, they never nest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+_n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def n_threads(n_jobs: int | None = None) -> int:
+    """Return the number of threads that ``n_jobs`` asks for.
+
+    ``None`` is the enclosing :func:`threads` block, or all cores outside one; ``-1`` all cores, ``-2`` all but one.
+
+    >>> n_threads(3)
+    3
+    """
+    if n_jobs is None:
+        return _n_threads.get() or available_cores()
+    if n_jobs == 0:
+        raise ValueError("n_jobs=0 has no meaning; pass a positive number, or -1 for all cores.")
+    return n_jobs if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)
+
+
+@cache
+def _blas() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def threads(n_jobs: int | None) -> Iterator[int]:
+    """Run the block with ``n_jobs`` threads, in our kernels and in BLAS alike.
+
+    >>> with threads(1):
+    ...     n_threads()
+    1
+    """
+    if n_jobs is None:
+        yield n_threads()
+        return
+    token = _n_threads.set(n_threads(n_jobs))
+    try:
+        with _blas().limit(limits=n_threads()):
+            yield n_threads()
+    finally:
+        _n_threads.reset(token)
+
+
+@cache
+def _pool(size: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(size, thread_name_prefix="labelgap")
+
+
+if hasattr(os, "register_at_fork"):
+    # A forked child inherits the executor but none of its threads.
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[Any]:
+    """Call ``work(start, stop)`` for each consecutive pair of ``bounds`` on the current threads; results in order.
+
+    >>> in_ranges(lambda start, stop: stop - start, [0, 3, 5])
+    [3, 2]
+    """
+    pairs = list(zip(bounds[:-1], bounds[1:]))
+    size = n_threads()
+    if size == 1 or len(pairs) == 1:
+        return [work(start, stop) for start, stop in pairs]
+    return list(_pool(size).map(lambda pair: work(*pair), pairs))
+
+
+def optional(package: str, extra: str) -> ModuleType:
+    """Import an optional package, or say which extra brings it.
+
+    >>> optional("json", "dev").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"{package} is needed here and not installed; install it with `pip install labelgap[{extra}]`."
+        ) from error
