@@ -1,0 +1,108 @@
+"""Ways of losing labels, for experiments: unknown cells, and positives that were never written down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from labelgap.observations.labels import Labels, as_labels
+
+
+def _share(name: str, value: float) -> float:
+    if not 0 <= value <= 1:
+        raise ValueError(f"{name}={value} is not a share; pass a number from 0 to 1.")
+    return value
+
+
+def _random_cells(labels: Labels, share: float, rng: np.random.RandomState) -> sp.csr_array:
+    """Draw each known cell with probability ``share``, row by row, so that no n×L array is made."""
+    n, L = labels.shape
+    if labels.known is not None:
+        kept = labels.known.copy()
+        kept.data = rng.random_sample(kept.nnz) < share
+        kept.eliminate_zeros()
+        return kept
+    columns = [np.flatnonzero(rng.random_sample(L) < share).astype(np.int32) for _ in range(n)]
+    indptr = np.concatenate([[0], np.cumsum([len(c) for c in columns])])
+    indices = np.concatenate(columns) if columns else np.empty(0, np.int32)
+    return sp.csr_array((np.ones(len(indices), bool), indices, indptr), shape=(n, L))
+
+
+def hide_cells(Y: Any, keep: float, *, random_state: Any = None) -> Labels:
+    """Keep each cell, positive or negative, with probability ``keep``; the others become unknown.
+
+    This is the setting of LEML's tables 5 and 11 to 15 (|Ω| / nL = ``keep``).
+
+    >>> Y = np.eye(100)
+    >>> hide_cells(Y, 0.2, random_state=0).n_known
+    2060
+    """
+    labels = as_labels(Y)
+    observed = _random_cells(labels, _share("keep", keep), check_random_state(random_state))
+    return Labels.of_patterns(labels.positives, observed, labels.container)
+
+
+def hold_out_cells(Y: Any, share: float = 0.2, *, random_state: Any = None) -> tuple[Labels, Labels]:
+    """Split the known cells in two: those to train on, and a random ``share`` of them to validate on.
+
+    >>> train, held_out = hold_out_cells(np.eye(10), 0.3, random_state=0)
+    >>> train.n_known + held_out.n_known
+    100
+    """
+    labels = as_labels(Y)
+    held = _random_cells(labels, _share("share", share), check_random_state(random_state))
+    known = labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
+    rest = sp.csr_array(known.astype(np.int8) - held.astype(np.int8))
+    return (
+        Labels.of_patterns(labels.positives, rest, labels.container),
+        Labels.of_patterns(labels.positives, held, labels.container),
+    )
+
+
+def label_propensities(Y: Any, A: float = 0.55, B: float = 1.5) -> NDArray[np.float64]:
+    """Estimate how likely a positive of each label is to have been written down.
+
+    p_l = 1 / (1 + C exp(−A log(N_l + B))), C = (log N − 1)(B + 1)^A, for a label with N_l of N positives.
+    A and B are those of the extreme classification literature; 0.5, 0.4 for Wikipedia, 0.6, 2.6 for Amazon.
+
+    >>> p = label_propensities(np.array([[1, 0], [1, 0], [1, 1]] * 100))
+    >>> bool(p[0] > p[1])
+    True
+    """
+    labels = as_labels(Y)
+    counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+    C = (np.log(max(len(labels), 3)) - 1) * (B + 1) ** A
+    return 1 / (1 + C * np.exp(-A * np.log(counts + B)))
+
+
+def _thin(labels: Labels, chance: NDArray[np.float64], rng: np.random.RandomState) -> sp.csr_array:
+    kept = labels.positives.copy()
+    kept.data = rng.random_sample(kept.nnz) < chance[kept.indices]
+    kept.eliminate_zeros()
+    return sp.csr_array((np.ones(kept.nnz), kept.indices, kept.indptr), shape=kept.shape)
+
+
+def hide_positives(Y: Any, keep: float, *, random_state: Any = None) -> sp.csr_array:
+    """Keep each positive with probability ``keep``; the others vanish and look like negatives.
+
+    >>> hide_positives(np.ones((10, 10)), 0.2, random_state=0).nnz
+    25
+    """
+    labels = as_labels(Y)
+    chance = np.full(labels.shape[1], _share("keep", keep))
+    return _thin(labels, chance, check_random_state(random_state))
+
+
+def hide_by_propensity(Y: Any, A: float = 0.55, B: float = 1.5, *, random_state: Any = None) -> sp.csr_array:
+    """Keep each positive with its label's propensity, so that rare labels are forgotten most.
+
+    >>> Y = np.ones((50, 1))
+    >>> bool(hide_by_propensity(Y, random_state=0).nnz < 50)
+    True
+    """
+    labels = as_labels(Y)
+    return _thin(labels, label_propensities(labels, A, B), check_random_state(random_state))
