@@ -1,0 +1,1 @@
+"""Multi-label learning when labels have gaps."""

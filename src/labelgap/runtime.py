@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -83,7 +84,7 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
     >>> in_ranges(lambda start, stop: stop - start, [0, 3, 5])
     [3, 2]
     """
-    pairs = list(zip(bounds[:-1], bounds[1:]))
+    pairs = list(pairwise(bounds))
     size = n_threads()
     if size == 1 or len(pairs) == 1:
         return [work(start, stop) for start, stop in pairs]

@@ -16,7 +16,7 @@ ordinary sparse arithmetic. Nothing here makes an n×L array unless the user bro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -41,7 +41,7 @@ class Container:
     """
 
     sparse: bool = False
-    dtype: np.dtype = np.dtype(np.int64)
+    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.int64))
     negative: float = 0.0
 
     def pack(self, positives: sp.csr_array) -> sp.csr_array | NDArray:
@@ -164,8 +164,7 @@ class Labels:
         n, L = self.shape
         negative = self.n_known - self.positives.nnz
         return (
-            f"Labels({n} × {L}, {self.positives.nnz} positive, {negative} negative,"
-            f" {n * L - self.n_known} unknown)"
+            f"Labels({n} × {L}, {self.positives.nnz} positive, {negative} negative, {n * L - self.n_known} unknown)"
         )
 
     def toarray(self) -> NDArray[np.float64]:
@@ -310,9 +309,7 @@ def _read_dense(Y: ArrayLike, observed: Any) -> tuple[sp.csr_array, sp.csr_array
     return positives, known, Container(False, dense.dtype, negative)
 
 
-def _read_sparse(
-    Y: Any, observed: Any, absent: Absent
-) -> tuple[sp.csr_array, sp.csr_array | None, Container]:
+def _read_sparse(Y: Any, observed: Any, absent: Absent) -> tuple[sp.csr_array, sp.csr_array | None, Container]:
     csr = sp.csr_array(Y, copy=True)
     csr.sum_duplicates()
     csr.data = _numeric(csr.data)
