@@ -1,1 +1,40 @@
-"""Multi-label learning when labels have gaps."""
+"""Multi-label learning when labels have gaps: an absent tag may be a "no", or may be forgotten.
+
+Names are loaded when they are first used, so that ``import labelgap`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "LEML": "estimators",
+    "load": "estimators",
+    "Labels": "observations",
+    "hide_cells": "observations",
+    "hide_positives": "observations",
+    "hide_by_propensity": "observations",
+    "hold_out_cells": "observations",
+    "label_propensities": "observations",
+    "Loss": "losses",
+    "load_dataset": "datasets",
+    "list_datasets": "datasets",
+    "threads": "runtime",
+}
+
+__all__ = ["__version__", *sorted(_HOMES)]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"labelgap.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'labelgap' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -103,3 +103,27 @@ def optional(package: str, extra: str) -> ModuleType:
         raise ImportError(
             f"{package} is needed here and not installed; install it with `pip install labelgap[{extra}]`."
         ) from error
+
+
+@contextmanager
+def progress(total: int, title: str, verbose: int) -> Iterator[Callable[[str], None]]:
+    """Show how far a long task is: nothing at 0, a bar at 1, a line for each step from 2 on.
+
+    >>> with progress(2, "Work", verbose=2) as advance:
+    ...     advance("first")
+    ...     advance("second")
+    Work 1/2: first
+    Work 2/2: second
+    """
+    if verbose <= 0:
+        yield lambda message: None
+        return
+    if verbose > 1:
+        counter = iter(range(1, total + 1))
+        yield lambda message: print(f"{title} {next(counter)}/{total}: {message}")
+        return
+    from rich.progress import Progress
+
+    with Progress(transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda message: bar.update(task, advance=1, description=f"{title}: {message}")

@@ -16,7 +16,7 @@ ordinary sparse arithmetic. Nothing here makes an n×L array unless the user bro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -34,14 +34,14 @@ class Container:
     ----------
     sparse : bool
         True for a sparse matrix.
-    dtype : numpy.dtype
+    dtype : str
         The type of its values.
     negative : float
         What stands for "no": 0, or −1 in a dense −1/+1 matrix.
     """
 
     sparse: bool = False
-    dtype: np.dtype = field(default_factory=lambda: np.dtype(np.int64))
+    dtype: str = "int64"
     negative: float = 0.0
 
     def pack(self, positives: sp.csr_array) -> sp.csr_array | NDArray:
@@ -53,7 +53,7 @@ class Container:
         if self.sparse:
             return sp.csr_array(positives, dtype=self.dtype)
         dense = positives.toarray().astype(self.dtype)
-        return dense if self.negative == 0 else np.where(dense != 0, dense, self.dtype.type(self.negative))
+        return dense if self.negative == 0 else np.where(dense != 0, dense, dense.dtype.type(self.negative))
 
 
 class Labels:
@@ -306,7 +306,7 @@ def _read_dense(Y: ArrayLike, observed: Any) -> tuple[sp.csr_array, sp.csr_array
     cells = np.flatnonzero(given)
     negative = _check_values(signed.ravel()[cells], lambda c: np.unravel_index(cells[c], dense.shape))
     positives = _pattern((signed == 1) & given)
-    return positives, known, Container(False, dense.dtype, negative)
+    return positives, known, Container(False, dense.dtype.name, negative)
 
 
 def _read_sparse(Y: Any, observed: Any, absent: Absent) -> tuple[sp.csr_array, sp.csr_array | None, Container]:
@@ -336,7 +336,7 @@ def _read_sparse(Y: Any, observed: Any, absent: Absent) -> tuple[sp.csr_array, s
         )
     if observed is None and absent == "unknown":
         known = sp.csr_array((np.ones(csr.nnz, bool), csr.indices, csr.indptr), shape=csr.shape)
-    return _pattern(_keep(csr, csr.data == 1)), known, Container(True, np.asarray(Y.data[:0]).dtype)
+    return _pattern(_keep(csr, csr.data == 1)), known, Container(True, Y.dtype.name)
 
 
 def _keep(csr: sp.csr_array, flags: NDArray[np.bool_]) -> sp.csr_array:

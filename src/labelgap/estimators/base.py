@@ -1,0 +1,232 @@
+"""What every estimator shares: three-state labels in, decisions, rankings and files out."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import asdict
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import ClassifierTags
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from labelgap import __version__
+from labelgap.kernels import Backend, get_backend
+from labelgap.losses import Loss
+from labelgap.metrics import PrecisionAtK
+from labelgap.observations import Container, Labels, as_labels
+from labelgap.persistence import ModelFileError, read_model, write_model
+from labelgap.runtime import threads
+
+ROWS_PER_BLOCK_CELLS = 1 << 24
+
+
+class MultiLabelEstimator(BaseEstimator):
+    """An estimator of label matrices that may have gaps.
+
+    A subclass fits, and says how to embed rows and where the labels' factors are: decision values are inner products
+    of the two, less the threshold of the loss.
+    """
+
+    absent: str = "negative"
+    n_jobs: int | None = None
+    device: str = "auto"
+    dtype: Any = "float32"
+
+    container_: Container
+    n_features_in_: int
+    label_factors_: NDArray
+    threshold_: float
+
+    @abstractmethod
+    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
+        """Learn from rows X and labels Y."""
+
+    @abstractmethod
+    def _embed(self, X: Any) -> NDArray:
+        """Return the factors of validated rows, n×k."""
+
+    def decision_function(self, X: Any) -> NDArray:
+        """Return an (n, L) array of decision values: above 0 exactly where :meth:`predict` says yes.
+
+        It is dense; for many labels use :meth:`predict_topk`.
+        """
+        check_is_fitted(self)
+        with threads(self.n_jobs):
+            return self._decide(self._embed(self._check_rows(X)))
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels of each row, in the container and the encoding that ``Y`` had in :meth:`fit`."""
+        check_is_fitted(self)
+        with threads(self.n_jobs):
+            factors = self._embed(self._check_rows(X))
+            parts = [sp.csr_array(self._decide(block) > 0) for block in self._blocks(factors)]
+        return self.container_.pack(sp.csr_array(sp.vstack(parts)))
+
+    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray, NDArray]:
+        """Return the indices and the decision values of the k best labels of each row, two (n, k) arrays, best first.
+
+        Never makes an n×L array; ties go to the lower index.
+        """
+        check_is_fitted(self)
+        n_labels = len(self.label_factors_)
+        if not 1 <= k <= n_labels:
+            raise ValueError(f"k={k} is out of range; there are {n_labels} labels, so pass 1 to {n_labels}.")
+        with threads(self.n_jobs):
+            factors = self._embed(self._check_rows(X))
+            indices, scores = self._kernels().topk(factors, self.label_factors_, k)
+        return indices, scores - scores.dtype.type(self.threshold_)
+
+    def score(self, X: Any, Y: Any, observed: Any = None) -> float:
+        """Return the precision at 1 over known cells; rows without a known positive are left out."""
+        check_is_fitted(self)
+        X = self._check_rows(X)
+        labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
+        scores = self.predict_topk(X, 1) if labels.complete else self.known_scores(X, labels)
+        return PrecisionAtK(1).update(labels, scores).compute()
+
+    def known_scores(self, X: Any, Y: Any) -> sp.csr_array:
+        """Return decision values at the known cells of Y alone, as a sparse matrix with that pattern."""
+        check_is_fitted(self)
+        labels = as_labels(Y, absent=self.absent)  # type: ignore[arg-type]
+        pattern = labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
+        with threads(self.n_jobs):
+            factors, kernels = self._embed(self._check_rows(X)), self._kernels()
+            scores = kernels.sddmm(kernels.prepare(pattern, factors.dtype), factors, self.label_factors_)
+        return sp.csr_array((scores - self.threshold_, pattern.indices, pattern.indptr), shape=pattern.shape)
+
+    def _decide(self, factors: NDArray) -> NDArray:
+        scores = factors @ self.label_factors_.T
+        scores -= scores.dtype.type(self.threshold_)
+        return scores
+
+    def _blocks(self, factors: NDArray) -> Iterator[NDArray]:
+        rows = max(1, ROWS_PER_BLOCK_CELLS // len(self.label_factors_))
+        for start in range(0, len(factors), rows):
+            yield factors[start : start + rows]
+
+    def _kernels(self) -> Backend:
+        return get_backend(self.device)
+
+    def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
+        # SciPy's products and our kernels both want sorted CSR.
+        return validate_data(
+            self, X, reset=reset, accept_sparse="csr", dtype=np.dtype(self.dtype).type, accept_large_sparse=True
+        )
+
+    def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
+        """Return validated rows and labels, or say what is wrong with them."""
+        if Y is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                "Y holds the labels, one row for each row of X."
+            )
+        if np.dtype(self.dtype) not in (np.dtype("float32"), np.dtype("float64")):
+            raise ValueError(f"dtype={self.dtype!r} is not supported; use 'float32' or 'float64'.")
+        X = self._check_rows(X, reset=True)
+        labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
+        check_consistent_length(X, labels)
+        if labels.shape[1] == 0:
+            raise ValueError("Y has no labels: its shape is (n, 0). Pass at least one column.")
+        if labels.n_known == 0:
+            raise ValueError(
+                "No cell of Y is known: the mask (or NaN, or absent='unknown') leaves nothing to learn from. "
+                "Check that observed is True where labels are known."
+            )
+        return X, labels
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the fitted estimator to a file that :func:`labelgap.load` reads; no pickle is involved.
+
+        Callbacks and a random generator object are not kept.
+        """
+        check_is_fitted(self)
+        header = {
+            "version": __version__,
+            "estimator": type(self).__name__,
+            "parameters": {name: _plain(name, value) for name, value in self.get_params(deep=False).items()},
+        }
+        values = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        write_model(path, header, values | {"container_": asdict(self.container_)})
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        tags.target_tags.single_output = False
+        tags.target_tags.multi_output = True
+        # Only 0/1 targets; estimator_type stays None, since a classifier's splitter rejects NaN in y.
+        tags.classifier_tags = ClassifierTags(multi_class=False, multi_label=True)
+        return tags
+
+
+def check_number(name: str, value: Any, kind: type, *, least: float, optional: bool = False) -> None:
+    """Refuse a parameter that is not a finite number of that kind and at least ``least``.
+
+    >>> check_number("alpha", -1.0, Real, least=0)
+    Traceback (most recent call last):
+    ValueError: alpha=-1.0 is out of range; pass a finite number of at least 0.
+    """
+    if optional and value is None:
+        return
+    if not isinstance(value, kind) or isinstance(value, bool) or not least <= value < np.inf:  # type: ignore[operator]
+        what = "an integer" if kind is Integral else "a finite number"
+        raise ValueError(f"{name}={value!r} is out of range; pass {what} of at least {least}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a parameter that is none of the choices."""
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not known; choose from {list(choices)}.")
+
+
+def _plain(name: str, value: Any) -> Any:
+    """Return a parameter as JSON can hold it."""
+    if isinstance(value, Loss):
+        value = value.name
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, type | np.dtype):
+        value = np.dtype(value).name
+    if name == "callbacks" or isinstance(value, np.random.RandomState | np.random.Generator):
+        return None
+    if not isinstance(value, str | int | float | bool | list | dict | None):
+        raise TypeError(
+            f"{name}={value!r} cannot be written to a model file, which holds no code; "
+            "use a named option (or kernel='precomputed') if the model must be saved."
+        )
+    return value
+
+
+def load(path: str | os.PathLike) -> MultiLabelEstimator:
+    """Read an estimator that :meth:`MultiLabelEstimator.save` wrote.
+
+    >>> import numpy as np, tempfile, os, labelgap
+    >>> model = labelgap.LEML(n_components=1).fit(np.eye(3), np.array([[1, 0], [1, 0], [0, 1]]))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model.save(os.path.join(folder, "model"))
+    ...     again = labelgap.load(os.path.join(folder, "model"))
+    >>> bool((again.decision_function(np.eye(3)) == model.decision_function(np.eye(3))).all())
+    True
+    """
+    header, values = read_model(path)
+    classes = {cls.__name__: cls for cls in _all_subclasses(MultiLabelEstimator)}
+    if header["estimator"] not in classes:
+        raise ModelFileError(f"{path} holds a {header['estimator']}, which this version of labelgap does not have.")
+    model = classes[header["estimator"]](**header["parameters"])
+    for name, value in values.items():
+        setattr(model, name, Container(**value) if name == "container_" else value)
+    return model
+
+
+def _all_subclasses(cls: type) -> Iterator[type]:
+    subclass: type
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _all_subclasses(subclass)

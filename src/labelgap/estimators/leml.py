@@ -1,0 +1,300 @@
+"""LEML: low-rank empirical risk minimisation for multi-label learning, with missing labels."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.utils import check_random_state
+
+from labelgap.estimators.base import MultiLabelEstimator, check_choice, check_number
+from labelgap.losses import Loss, get_loss
+from labelgap.objectives import LowRank, label_cells, make_features
+from labelgap.observations import Labels
+from labelgap.runtime import progress, threads
+from labelgap.solvers import TRON, Alternation, Direct, NewtonCG, Solver, Status, alternate
+
+DEFAULT_COMPONENTS = 100
+
+
+class Iteration(NamedTuple):
+    """What a callback is told after each alternation; returning True from it ends the fit."""
+
+    number: int
+    objective: float
+    feature_factors: NDArray
+    label_factors: NDArray
+
+
+class LEML(MultiLabelEstimator):
+    """A linear multi-label model of low rank, learned from the known labels only.
+
+    Minimises over W (d×k) and H (L×k)
+
+        F(W, H) = Σ over known (i, j) of ℓ(Y_ij, x_iᵀ W h_j) + (α/2) ‖W‖² + (α_H/2) ‖H‖²
+
+    by alternating between the two (Yu, Jain, Kar and Dhillon 2014, eq. 5). With squared loss and every label known
+    each half step is exact and costs O((nnz(X) + nnz(Y)) k).
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The rank k, at most min(features, labels). By default 100, or that minimum where it is smaller.
+    alpha : float, default=1.0
+        The penalty α ≥ 0 of W, and of H unless ``alpha_labels`` is given.
+    alpha_labels : float, optional
+        The penalty of H.
+    loss : {"squared", "logistic", "squared_hinge"} or Loss, default="squared"
+        The loss of a cell.
+    fit_intercept : bool, default=True
+        Append a constant 1 to the features, penalised like the rest.
+    init : {"svd", "random"}, default="svd"
+        Start H from the leading singular directions that features and labels share, or at random.
+    solver : {"auto", "direct", "cg", "tron"}, default="auto"
+        How a half step is solved. "direct" is for squared loss with every label known; "cg" is Newton's method with
+        conjugate gradients; "tron" keeps it in a trust region. "auto" is direct where it applies, else cg for squared
+        loss and tron for the others.
+    kernel : {"linear", "rbf", "precomputed"} or callable, default="linear"
+        Replace the rows of X by their kernel values with the training rows (the paper's kernel extension).
+    gamma : float, optional
+        The parameter of the rbf kernel; 1 / features by default.
+    max_iter : int, default=30
+        The most alternations.
+    tol : float, default=1e-3
+        Stop when an alternation lowers F by less than this share of it.
+    warm_start : bool, default=False
+        Start from the factors of the previous fit.
+    absent : {"negative", "unknown"}, default="negative"
+        What a cell that a sparse Y does not store means.
+    random_state : int, RandomState or None
+        Seeds the start.
+    n_jobs : int, optional
+        Threads; all cores by default.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+    dtype : {"float32", "float64"}, default="float32"
+        The precision of the factors. Objectives are summed in float64 either way.
+    verbose : int, default=0
+        1 shows a progress bar, 2 a line for each alternation.
+    callbacks : sequence of callables, optional
+        Each is called with an :class:`Iteration` after each alternation; True ends the fit.
+
+    Attributes
+    ----------
+    feature_factors_ : ndarray of shape (d, k)
+        W; with a kernel its rows belong to the training rows.
+    intercept_factors_ : ndarray of shape (k,)
+        The row of W that belongs to the constant feature, 0 without one.
+    label_factors_ : ndarray of shape (L, k)
+        H.
+    objective_ : list of float
+        F after each alternation.
+    n_iter_ : int
+        The number of alternations.
+    status_ : str
+        "converged", "max_iter" or "stopped" (by a callback or Ctrl-C).
+
+    Examples
+    --------
+    A third label is unknown for the first row, and the model learns from the rest:
+
+    >>> import numpy as np
+    >>> from labelgap import LEML
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> Y = np.array([[1, 0, np.nan], [1, 0, 1], [0, 1, 0], [0, np.nan, 0]])
+    >>> model = LEML(n_components=2, alpha=0.01, random_state=0).fit(X, Y)
+    >>> model.predict([[1.0, 0.05]])
+    array([[1., 0., 1.]])
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        alpha: float = 1.0,
+        alpha_labels: float | None = None,
+        loss: str | Loss = "squared",
+        fit_intercept: bool = True,
+        init: Literal["svd", "random"] = "svd",
+        solver: Literal["auto", "direct", "cg", "tron"] = "auto",
+        kernel: str | Callable = "linear",
+        gamma: float | None = None,
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        warm_start: bool = False,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+        callbacks: Sequence[Callable[[Iteration], Any]] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.alpha = alpha
+        self.alpha_labels = alpha_labels
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.init = init
+        self.solver = solver
+        self.kernel = kernel
+        self.gamma = gamma
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
+        """Learn from rows X and labels Y.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features; with ``kernel="precomputed"`` the n×n kernel matrix.
+        Y : array-like, sparse matrix or Labels of shape (n, L)
+            Labels: 0/1, bool or −1/+1; NaN is unknown.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where Y is known.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        loss = get_loss(self.loss)
+        X, labels = self._check_fit(X, Y, observed)
+        with threads(self.n_jobs):
+            basis = self._expand(X, X)
+            k = self._rank(basis.shape[1], labels.shape[1])
+            problem = self._problem(basis, labels, loss)
+            state = self._start(problem, k)
+            self.container_, self.threshold_ = labels.container, loss.threshold
+            if self.kernel not in ("linear", "precomputed"):
+                self.training_rows_ = X
+            self._run(problem, state, self._choose_solver(loss, labels))
+        return self
+
+    def _check_parameters(self) -> None:
+        check_number("n_components", self.n_components, Integral, least=1, optional=True)
+        check_number("alpha", self.alpha, Real, least=0)
+        check_number("alpha_labels", self.alpha_labels, Real, least=0, optional=True)
+        check_number("tol", self.tol, Real, least=0)
+        check_number("max_iter", self.max_iter, Integral, least=1)
+        check_choice("init", self.init, ("svd", "random"))
+        check_choice("solver", self.solver, ("auto", "direct", "cg", "tron"))
+
+    def _rank(self, n_features: int, n_labels: int) -> int:
+        most = min(n_features, n_labels)
+        if self.n_components is None:
+            return min(DEFAULT_COMPONENTS, most)
+        if self.n_components > most:
+            raise ValueError(
+                f"n_components={self.n_components} is above min(features, labels) = "
+                f"min({n_features}, {n_labels}) = {most}; a rank beyond it changes nothing. Pass at most {most}."
+            )
+        return self.n_components
+
+    def _expand(self, X: Any, training_rows: Any) -> Any:
+        """Return what stands left of W: the features themselves, or their kernel with the training rows."""
+        if self.kernel == "linear":
+            return X
+        if self.kernel == "precomputed":
+            if X.shape[1] != self.n_features_in_ or (X is training_rows and X.shape[0] != X.shape[1]):
+                raise ValueError(f"kernel='precomputed' needs an n×n matrix of training kernels; X has {X.shape}.")
+            return X
+        options = {"gamma": self.gamma} if self.kernel == "rbf" else {}
+        return pairwise_kernels(X, training_rows, metric=self.kernel, **options).astype(self.dtype, copy=False)
+
+    def _problem(self, basis: Any, labels: Labels, loss: Loss) -> LowRank:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        return LowRank(
+            label_cells(labels, loss, kernels, dtype),
+            make_features(basis, kernels, dtype, constant=self.fit_intercept),
+            alpha_left=float(self.alpha),
+            alpha_right=None if self.alpha_labels is None else float(self.alpha_labels),
+        )
+
+    def _start(self, problem: LowRank, k: int) -> Alternation:
+        dtype = np.dtype(self.dtype).type
+        d, L = problem.left.shape[1], problem.cells.shape[1]
+        if self.warm_start and hasattr(self, "label_factors_"):
+            W, H = self._stacked_factors(), self.label_factors_
+            if W.shape == (d, k) and H.shape == (L, k):
+                return Alternation(W.astype(dtype), H.astype(dtype))
+            raise ValueError(
+                f"warm_start=True, but the previous fit has factors of shapes {W.shape} and {H.shape} "
+                f"and this one needs {(d, k)} and {(L, k)}; clone the estimator to start anew."
+            )
+        rng = check_random_state(self.random_state)
+        if self.init == "svd":
+            H = problem.svd_start(k, rng, dtype)
+        else:
+            H = (rng.standard_normal((L, k)) / np.sqrt(k)).astype(dtype)
+        return Alternation(np.zeros((d, k), dtype), H)
+
+    def _choose_solver(self, loss: Loss, labels: Labels) -> Solver:
+        name = self.solver
+        if name == "auto":
+            name = ("direct" if labels.complete else "cg") if loss.quadratic else "tron"
+        solvers: dict[str, Solver] = {"direct": Direct(), "cg": NewtonCG(), "tron": TRON()}
+        return solvers[name]
+
+    def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> None:
+        with progress(self.max_iter, "LEML", self.verbose) as advance:
+
+            def after(state: Alternation) -> bool:
+                advance(f"F = {state.history[-1]:.6g}")
+                told = Iteration(state.n_iter, state.history[-1], state.W, state.H)
+                answers = [callback(told) for callback in self.callbacks or ()]
+                return any(answers)
+
+            try:
+                alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
+            except KeyboardInterrupt:
+                state.status = Status.STOPPED
+                self._store(state)
+                raise
+        self._store(state)
+        if state.status is Status.MAX_ITER:
+            warnings.warn(
+                f"LEML stopped after max_iter={self.max_iter} alternations while F still fell by more than "
+                f"tol={self.tol:g} of itself; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def _store(self, state: Alternation) -> None:
+        W = state.W
+        self.feature_factors_ = W[:-1] if self.fit_intercept else W
+        self.intercept_factors_ = W[-1] if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
+        self.label_factors_ = state.H
+        self.objective_, self.n_iter_, self.status_ = state.history, state.n_iter, state.status.value
+
+    def _stacked_factors(self) -> NDArray:
+        if not self.fit_intercept:
+            return self.feature_factors_
+        return np.vstack([self.feature_factors_, self.intercept_factors_])
+
+    def _embed(self, X: Any) -> NDArray:
+        basis = self._expand(X, getattr(self, "training_rows_", X))
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        factors = make_features(basis, kernels, dtype).times(self.feature_factors_.astype(dtype, copy=False))
+        factors += self.intercept_factors_
+        return factors
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags

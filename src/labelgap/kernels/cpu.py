@@ -1,0 +1,193 @@
+"""The CPU backend: compiled loops over row ranges, and BLAS where the work is dense.
+
+A compiled loop takes a range of rows and releases the GIL; :func:`labelgap.runtime.in_ranges` spreads the ranges
+over the threads, with about the same number of non-zeros in each. No loop writes outside its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from labelgap.kernels import loops
+from labelgap.kernels.base import Cell, CellModel
+from labelgap.kernels.elementwise import CompiledCell
+from labelgap.runtime import in_ranges, n_threads
+
+SMALL = 1 << 16  # multiply-adds below which a second thread costs more than it saves
+BLOCK_BYTES = 1 << 25  # a block of scores stays near the last-level cache
+
+
+class CSR:
+    """A CSR matrix and, once asked for, its transpose."""
+
+    def __init__(self, matrix: sp.csr_array) -> None:
+        self.shape: tuple[int, int] = matrix.shape
+        self.nnz = int(matrix.nnz)
+        self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, matrix.data
+
+    @cached_property
+    def T(self) -> CSR:
+        """The transpose, in CSR."""
+        transposed = CSR(sp.csr_array(self.matrix().T))
+        transposed.__dict__["T"] = self
+        return transposed
+
+    def matrix(self) -> sp.csr_array:
+        """The same matrix for SciPy, sharing memory."""
+        return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)
+
+    @property
+    def arrays(self) -> tuple[NDArray, NDArray, NDArray]:
+        """Row starts, column indices, values."""
+        return self.indptr, self.indices, self.data
+
+
+def array(values: Any, dtype: Any) -> NDArray:
+    """Return a contiguous NumPy array."""
+    return np.ascontiguousarray(values, dtype)
+
+
+def prepare(matrix: Any, dtype: Any) -> CSR:
+    """Return a CSR matrix whose data are of that type; stored zeros are kept."""
+    return CSR(sp.csr_array(matrix, dtype=dtype))
+
+
+def transpose(A: CSR) -> CSR:
+    """Aᵀ, kept with A."""
+    return A.T
+
+
+def squared(A: CSR) -> CSR:
+    """The matrix of A_ij², on the same pattern and with the same transposed pattern."""
+    return CSR(sp.csr_array((A.data**2, A.indices, A.indptr), shape=A.shape))
+
+
+def _balanced(A: CSR, width: int) -> list[int]:
+    """Cut the rows into ranges of about equal work: four for each thread, so that a slow one can be made up for."""
+    n = A.shape[0]
+    if n == 0 or (A.nnz + n) * width < SMALL:
+        return [0, n]
+    parts = 4 * n_threads()
+    work = A.indptr[1:].astype(np.int64) + np.arange(1, n + 1)
+    cuts = np.searchsorted(work, np.linspace(0, work[-1], parts + 1)[1:-1], side="right")
+    return [0, *np.unique(cuts[(cuts > 0) & (cuts < n)]).tolist(), n]
+
+
+def _even(n: int, width: int) -> list[int]:
+    if n * width < SMALL:
+        return [0, n]
+    return np.unique(np.linspace(0, n, 4 * n_threads() + 1).astype(int)).tolist()
+
+
+def spmm(A: CSR, B: NDArray) -> NDArray:
+    """A B."""
+    B = np.ascontiguousarray(B)
+    out = np.empty((A.shape[0], B.shape[1]), B.dtype)
+    in_ranges(lambda start, stop: loops.spmm(*A.arrays, B, out, start, stop), _balanced(A, B.shape[1]))
+    return out
+
+
+def spmm_t(A: CSR, B: NDArray) -> NDArray:
+    """Aᵀ B, by the transpose kept with A: rows then never collide."""
+    return spmm(A.T, B)
+
+
+def gram(B: NDArray | CSR) -> NDArray:
+    """BᵀB, dense."""
+    if not isinstance(B, CSR):
+        return B.T @ B
+    out = np.zeros((B.shape[1], B.shape[1]), B.data.dtype)
+    mean_row = max(1, B.nnz // max(1, B.shape[0]))
+    in_ranges(lambda start, stop: loops.gram_rows(*B.T.arrays, *B.arrays, out, start, stop), _balanced(B.T, mean_row))
+    return out
+
+
+def sddmm(A: CSR, B: NDArray, H: NDArray) -> NDArray:
+    """(B Hᵀ)_ij at the stored cells of A, in their order."""
+    out = np.empty(A.nnz, B.dtype)
+    in_ranges(lambda start, stop: loops.sddmm(A.indptr, A.indices, B, H, out, start, stop), _balanced(A, B.shape[1]))
+    return out
+
+
+def cells_value(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> float:
+    """Σ over stored (i, j) of ℓ(A_ij, b_i·h_j)."""
+    compiled = CompiledCell(cell)
+    parts = in_ranges(
+        lambda start, stop: loops.cells_value(compiled, *A.arrays, B, H, start, stop), _balanced(A, B.shape[1])
+    )
+    return float(sum(parts))
+
+
+def cells_model(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> CellModel:
+    """Value, D H and the curvature of each stored cell, in one pass."""
+    compiled, gradient, curvature = CompiledCell(cell), np.empty_like(B), np.empty(A.nnz, B.dtype)
+    parts = in_ranges(
+        lambda start, stop: loops.cells_model(compiled, *A.arrays, B, H, gradient, curvature, start, stop),
+        _balanced(A, 2 * B.shape[1]),
+    )
+    return CellModel(float(sum(parts)), gradient, curvature)
+
+
+def cells_hessp(A: CSR, curvature: NDArray, S: NDArray, H: NDArray) -> NDArray:
+    """U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A, in one pass."""
+    out = np.empty_like(S)
+    in_ranges(
+        lambda start, stop: loops.cells_hessp(A.indptr, A.indices, curvature, S, H, out, start, stop),
+        _balanced(A, 2 * S.shape[1]),
+    )
+    return out
+
+
+def _blocks(n: int, width: int, itemsize: int) -> Iterator[tuple[int, int]]:
+    rows = max(16, BLOCK_BYTES // max(1, width * itemsize))
+    for start in range(0, n, rows):
+        yield start, min(n, start + rows)
+
+
+def _rows_of_block(loop: Any, *arguments: Any) -> float:
+    """Run a loop over a block of scores, its last argument but one, and add up what it returns."""
+    height, width = arguments[-2].shape
+    return sum(part or 0.0 for part in in_ranges(lambda i, j: loop(*arguments, i, j), _even(height, width)))
+
+
+def all_value(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, H: NDArray) -> float:
+    """Σ over all (i, j) of ℓ, in row blocks."""
+    fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets), 0.0
+    for first, last in _blocks(*A.shape, B.itemsize):
+        total += _rows_of_block(loops.all_value, *fixed, B[first:last] @ H.T, first)
+    return float(total)
+
+
+def all_model(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, H: NDArray) -> CellModel:
+    """Value and D H over all cells, in row blocks."""
+    fixed, total, gradient = (CompiledCell(cell), A.indptr, A.indices, *targets), 0.0, np.empty_like(B)
+    for first, last in _blocks(*A.shape, B.itemsize):
+        scores = B[first:last] @ H.T
+        total += _rows_of_block(loops.all_gradient, *fixed, scores, first)
+        np.matmul(scores, H, out=gradient[first:last])
+    return CellModel(float(total), gradient, None)
+
+
+def all_hessp(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, S: NDArray, H: NDArray) -> NDArray:
+    """U H over all cells, in row blocks, the curvature computed anew at B."""
+    fixed, out = (CompiledCell(cell), A.indptr, A.indices, *targets), np.empty_like(S)
+    for first, last in _blocks(*A.shape, 2 * B.itemsize):
+        scores, change = B[first:last] @ H.T, S[first:last] @ H.T
+        _rows_of_block(loops.all_hessp, *fixed, scores, change, first)
+        np.matmul(change, H, out=out[first:last])
+    return out
+
+
+def topk(B: NDArray, H: NDArray, k: int) -> tuple[NDArray, NDArray]:
+    """The k best labels of each row of B Hᵀ and their scores, best first, in row blocks."""
+    n, L = B.shape[0], H.shape[0]
+    indices, best = np.empty((n, k), np.int64), np.empty((n, k), B.dtype)
+    for first, last in _blocks(n, L, B.itemsize):
+        _rows_of_block(loops.topk, indices[first:last], best[first:last], B[first:last] @ H.T, 0)
+    return indices, best

@@ -1,0 +1,84 @@
+"""Lets compiled kernels take a :class:`~labelgap.kernels.base.Cell` as an argument and inline its functions.
+
+Numba's own function arguments compile anew in every process. A cell is therefore a type of its own, named after the
+bytecode of its functions: the same cell finds its compiled kernels in the cache on disk, and a changed one does not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import NativeValue, models, overload, register_model, typeof_impl, unbox
+
+from labelgap.kernels.base import Cell
+
+
+class CompiledCell:
+    """A cell, ready to be passed to compiled code."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+
+
+class CellType(types.Opaque):
+    """The compiled type of one cell: equal for equal bytecode."""
+
+    def __init__(self, cell: Cell) -> None:
+        self.cell = cell
+        super().__init__(f"Cell({type(cell).__qualname__}, {_fingerprint(cell)})")
+
+
+def _fingerprint(cell: Cell) -> str:
+    digest = hashlib.sha256()
+    for function in cell.functions(np):
+        code: Any = function.__code__
+        constants = [c.cell_contents for c in function.__closure__ or ()]
+        digest.update(repr((code.co_code, code.co_consts, code.co_names, constants)).encode())
+    return digest.hexdigest()[:16]
+
+
+@typeof_impl.register(CompiledCell)
+def _typeof(value: CompiledCell, context: Any) -> CellType:
+    return CellType(value.cell)
+
+
+register_model(CellType)(models.OpaqueModel)
+
+
+@unbox(CellType)
+def _unbox(cell_type: Any, value: Any, context: Any) -> NativeValue:
+    return NativeValue(cgutils.get_null_value(context.context.get_value_type(cell_type)))
+
+
+def cell_value(cell: CompiledCell, a: float, b: float) -> float:
+    """ℓ(a, b), inside compiled code."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+def cell_gradient(cell: CompiledCell, a: float, b: float) -> float:
+    """∂ℓ/∂b, inside compiled code."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+def cell_curvature(cell: CompiledCell, a: float, b: float) -> float:
+    """∂²ℓ/∂b², inside compiled code."""
+    raise NotImplementedError("only compiled code calls this")
+
+
+def _register(placeholder: Any, position: int) -> None:
+    @overload(placeholder, inline="always")
+    def implement(cell, a, b):
+        compiled = njit(cell.cell.functions(np)[position])
+
+        def implementation(cell, a, b):
+            return compiled(a, b)
+
+        return implementation
+
+
+for _position, _placeholder in enumerate((cell_value, cell_gradient, cell_curvature)):
+    _register(_placeholder, _position)

@@ -1,0 +1,108 @@
+"""The same interface in plain NumPy and SciPy, dense where that is simplest: what every other backend must equal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from labelgap.kernels.base import Cell, CellModel
+
+
+def array(values: Any, dtype: Any) -> Any:
+    """Return a contiguous NumPy array."""
+    return np.ascontiguousarray(values, dtype)
+
+
+def prepare(matrix: Any, dtype: Any) -> sp.csr_array:
+    """Return a CSR matrix."""
+    return sp.csr_array(matrix, dtype=dtype)
+
+
+def transpose(A: Any) -> sp.csr_array:
+    """Aᵀ."""
+    return sp.csr_array(A.T)
+
+
+def squared(A: Any) -> sp.csr_array:
+    """A_ij²."""
+    return A.multiply(A).tocsr()
+
+
+def spmm(A: Any, B: Any) -> Any:
+    """A B."""
+    return A @ B
+
+
+def spmm_t(A: Any, B: Any) -> Any:
+    """Aᵀ B."""
+    return A.T @ B
+
+
+def gram(B: Any) -> Any:
+    """BᵀB."""
+    product = B.T @ B
+    return product.toarray() if sp.issparse(product) else product
+
+
+def _rows(A: Any) -> Any:
+    return np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
+
+
+def sddmm(A: Any, B: Any, H: Any) -> Any:
+    """(B Hᵀ)_ij at the stored cells."""
+    return (B[_rows(A)] * H[A.indices]).sum(axis=1)
+
+
+def _sparse(A: Any, data: Any) -> sp.csr_array:
+    return sp.csr_array((data, A.indices, A.indptr), shape=A.shape)
+
+
+def cells_value(cell: Cell, A: Any, B: Any, H: Any) -> float:
+    """Σ ℓ over the stored cells."""
+    return float(cell.functions(np)[0](A.data, sddmm(A, B, H)).sum(dtype=float))
+
+
+def cells_model(cell: Cell, A: Any, B: Any, H: Any) -> CellModel:
+    """Value, D H and curvature over the stored cells."""
+    value, gradient, curvature = cell.functions(np)
+    scores = sddmm(A, B, H)
+    D = _sparse(A, gradient(A.data, scores))
+    return CellModel(float(value(A.data, scores).sum(dtype=float)), D @ H, curvature(A.data, scores))
+
+
+def cells_hessp(A: Any, curvature: Any, S: Any, H: Any) -> Any:
+    """U H over the stored cells."""
+    return _sparse(A, curvature * sddmm(A, S, H)) @ H
+
+
+def _targets(A: Any, targets: tuple[float, float], dtype: Any) -> Any:
+    dense = np.full(A.shape, targets[0], dtype)
+    dense[_rows(A), A.indices] = targets[1]
+    return dense
+
+
+def all_value(cell: Cell, A: Any, targets: tuple[float, float], B: Any, H: Any) -> float:
+    """Σ ℓ over all cells."""
+    return float(cell.functions(np)[0](_targets(A, targets, B.dtype), B @ H.T).sum(dtype=float))
+
+
+def all_model(cell: Cell, A: Any, targets: tuple[float, float], B: Any, H: Any) -> CellModel:
+    """Value and D H over all cells."""
+    value, gradient, _ = cell.functions(np)
+    goals, scores = _targets(A, targets, B.dtype), B @ H.T
+    return CellModel(float(value(goals, scores).sum(dtype=float)), gradient(goals, scores) @ H, None)
+
+
+def all_hessp(cell: Cell, A: Any, targets: tuple[float, float], B: Any, S: Any, H: Any) -> Any:
+    """U H over all cells."""
+    curvature = cell.functions(np)[2](_targets(A, targets, B.dtype), B @ H.T)
+    return (curvature * (S @ H.T)) @ H
+
+
+def topk(B: Any, H: Any, k: int) -> tuple[Any, Any]:
+    """The k best of each row, best first, ties to the lower index."""
+    scores = B @ H.T
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(scores, order, axis=1)

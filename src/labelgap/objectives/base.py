@@ -1,0 +1,90 @@
+"""Objectives as sums of terms: a sum of objectives is an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from labelgap.solvers.base import Array, LinearMap, Model, NormalEquations, Objective, inner
+
+
+class Ridge:
+    """(α/2) ‖W‖².
+
+    >>> import numpy as np
+    >>> Ridge(2.0).value(np.ones((2, 2)))
+    4.0
+    """
+
+    separable = True
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+
+    def value(self, W: Array) -> float:
+        return 0.5 * self.alpha * inner(W, W)
+
+    def model(self, W: Array) -> Model:
+        alpha = W.dtype.type(self.alpha)
+        return Model(self.value(W), alpha * W, lambda S: alpha * S)
+
+    def normal_equations(self) -> NormalEquations:
+        return NormalEquations(ridge=self.alpha)
+
+
+class Through:
+    """f(A W): an objective in B = A W becomes one in W, with gradient Aᵀ∇f(B) and Hessian product Aᵀ∇²f(B) A S."""
+
+    def __init__(self, features: LinearMap, inner_objective: Objective) -> None:
+        self.features, self.inner = features, inner_objective
+        self.separable = False
+
+    def value(self, W: Array) -> float:
+        return self.inner.value(self.features.times(W))
+
+    def model(self, W: Array) -> Model:
+        value, gradient, hessp = self.inner.model(self.features.times(W))
+        A = self.features
+        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))))
+
+    def normal_equations(self) -> NormalEquations | None:
+        within = self.inner.normal_equations()
+        if within is None:
+            return None
+        return NormalEquations(within.ridge, self.features, within.M, self.features.t_times(within.R))
+
+
+class Sum:
+    """f₁ + f₂ + … + constant, all in the same variable: data, penalty, graph, the shards of other machines."""
+
+    def __init__(self, terms: Sequence[Objective], constant: float = 0.0) -> None:
+        self.terms, self.constant = list(terms), constant
+        self.separable = all(term.separable for term in terms)
+
+    def value(self, W: Array) -> float:
+        return sum((term.value(W) for term in self.terms), self.constant)
+
+    def model(self, W: Array) -> Model:
+        models = [term.model(W) for term in self.terms]
+        return Model(
+            sum((m.value for m in models), self.constant),
+            _total([m.gradient for m in models]),
+            lambda S: _total([m.hessp(S) for m in models]),
+        )
+
+    def normal_equations(self) -> NormalEquations | None:
+        """Add up the terms' equations; there is a joint form only while one of them at most has data."""
+        parts = [term.normal_equations() for term in self.terms]
+        known = [part for part in parts if part is not None]
+        data = [part for part in known if part.features is not None]
+        if len(known) < len(parts) or len(data) != 1:
+            return None
+        return replace(data[0], ridge=sum(part.ridge for part in known))
+
+
+def _total(arrays: list[Array]) -> Array:
+    """Add arrays up in the first of them, which its term made for us."""
+    total = arrays[0]
+    for other in arrays[1:]:
+        total += other
+    return total

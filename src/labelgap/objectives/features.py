@@ -1,0 +1,177 @@
+"""What stands left of a factor: sparse or dense features, nothing (the identity), with or without a constant."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+
+from labelgap.kernels import Backend
+from labelgap.solvers.base import Array, LinearMap, Spectrum
+
+# An eigendecomposition of order m costs about as much as this many products with a matrix of m² non-zeros.
+EIGEN_LIMIT = 10_000
+
+
+class Eigenvectors:
+    """AᵀA = V diag(values) Vᵀ."""
+
+    def __init__(self, values: Array, vectors: Array) -> None:
+        self.values, self.vectors = values, vectors
+
+    def rotate(self, R: Array) -> Array:
+        """Vᵀ R."""
+        return self.vectors.T @ R
+
+    def restore(self, Z: Array) -> Array:
+        """V Z."""
+        return self.vectors @ Z
+
+
+class Ones:
+    """The spectrum of the identity."""
+
+    def __init__(self, n: int) -> None:
+        self.values = np.ones(n)
+
+    def rotate(self, R: Array) -> Array:
+        """R."""
+        return R
+
+    def restore(self, Z: Array) -> Array:
+        """Z."""
+        return Z
+
+
+class Identity:
+    """A = I: a factor without features, such as that of the labels."""
+
+    def __init__(self, n: int) -> None:
+        self.shape = (n, n)
+
+    def times(self, W: Array) -> Array:
+        return W
+
+    def t_times(self, B: Array) -> Array:
+        return B
+
+    def spectrum(self) -> Spectrum:
+        return Ones(self.shape[0])
+
+    def column_squares(self) -> Array:
+        return np.ones((self.shape[0], 1))
+
+
+class _WithSpectrum:
+    """Finds the eigenvectors of AᵀA through the smaller of AᵀA and AAᵀ, once."""
+
+    shape: tuple[int, int]
+
+    def gram(self) -> Array:
+        """AᵀA, dense."""
+        raise NotImplementedError
+
+    def outer_gram(self) -> Array:
+        """AAᵀ, dense."""
+        raise NotImplementedError
+
+    def t_times(self, B: Array) -> Array:
+        raise NotImplementedError
+
+    def spectrum(self) -> Spectrum | None:
+        return None if min(self.shape) > EIGEN_LIMIT else self._eigenvectors
+
+    @cached_property
+    def _eigenvectors(self) -> Eigenvectors:
+        n, d = self.shape
+        small = self.gram() if d <= n else self.outer_gram()
+        values, vectors = scipy.linalg.eigh(small, driver="evd", overwrite_a=True, check_finite=False)
+        values = np.maximum(values, 0)
+        if d > n:
+            kept = values > np.finfo(values.dtype).eps * values[-1]
+            values = values[kept]
+            vectors = self.t_times(np.ascontiguousarray(vectors[:, kept])) / np.sqrt(values)
+        return Eigenvectors(values, np.ascontiguousarray(vectors))
+
+
+class SparseFeatures(_WithSpectrum):
+    """A sparse n×d matrix, kept with its transpose."""
+
+    def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
+        self.kernels, self.matrix, self.dtype = backend, backend.prepare(matrix, dtype), dtype
+        self.shape = self.matrix.shape
+
+    def times(self, W: Array) -> Array:
+        return self.kernels.spmm(self.matrix, W)
+
+    def t_times(self, B: Array) -> Array:
+        return self.kernels.spmm_t(self.matrix, B)
+
+    def column_squares(self) -> Array:
+        return self.kernels.spmm_t(self.kernels.squared(self.matrix), np.ones((self.shape[0], 1), self.dtype))
+
+    def gram(self) -> Array:
+        return self.kernels.gram(self.matrix)
+
+    def outer_gram(self) -> Array:
+        return self.kernels.gram(self.kernels.transpose(self.matrix))
+
+
+class DenseFeatures(_WithSpectrum):
+    """A dense n×d matrix."""
+
+    def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
+        self.kernels, self.matrix = backend, backend.array(matrix, dtype)
+        self.shape = self.matrix.shape
+
+    def times(self, W: Array) -> Array:
+        return self.matrix @ W
+
+    def t_times(self, B: Array) -> Array:
+        return self.matrix.T @ B
+
+    def column_squares(self) -> Array:
+        return (self.matrix**2).sum(0)[:, None]
+
+    def gram(self) -> Array:
+        return self.kernels.gram(self.matrix)
+
+    def outer_gram(self) -> Array:
+        return self.kernels.gram(self.matrix.T)
+
+
+class WithConstant(_WithSpectrum):
+    """[A, 1]: a feature that is always 1, without a copy of A."""
+
+    def __init__(self, features: SparseFeatures | DenseFeatures) -> None:
+        self.features = features
+        self.shape = (features.shape[0], features.shape[1] + 1)
+
+    def times(self, W: Array) -> Array:
+        product = self.features.times(W[:-1])
+        product += W[-1]
+        return product
+
+    def t_times(self, B: Array) -> Array:
+        return np.concatenate([self.features.t_times(B), B.sum(0, keepdims=True, dtype=float).astype(B.dtype)])
+
+    def column_squares(self) -> Array:
+        squares = self.features.column_squares()
+        return np.concatenate([squares, np.full((1, 1), self.shape[0], squares.dtype)])
+
+    def gram(self) -> Array:
+        inner = self.features.gram()
+        sums = self.features.t_times(np.ones((self.shape[0], 1), inner.dtype))
+        return np.block([[inner, sums], [sums.T, np.full((1, 1), self.shape[0], inner.dtype)]])
+
+    def outer_gram(self) -> Array:
+        return self.features.outer_gram() + 1
+
+
+def make_features(X: Any, backend: Backend, dtype: Any, *, constant: bool = False) -> LinearMap:
+    """Bind a feature matrix to its kernels, with a constant feature if asked for."""
+    features = (SparseFeatures if sp.issparse(X) else DenseFeatures)(X, backend, dtype)
+    return WithConstant(features) if constant else features

@@ -1,0 +1,103 @@
+"""The one problem: a low-rank score matrix X W Hᵀ against label cells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from labelgap.objectives.base import Ridge, Sum, Through
+from labelgap.objectives.cells import Cells
+from labelgap.objectives.features import Identity
+from labelgap.solvers.base import Array, LinearMap, Objective
+from labelgap.solvers.subspace import leading_right_vectors
+
+
+class LowRank:
+    """F(W, H) = Σ over cells of ℓ(Y_ij, x_iᵀ W Hᵀ z_j) + (α_W/2) ‖W‖² + (α_H/2) ‖H‖² (000, eq. 5).
+
+    H given W is the same problem seen from the other side, so there is one construction for both factors.
+
+    Parameters
+    ----------
+    cells : Cells
+        The label cells that count.
+    left, right : LinearMap
+        Features of the rows (X) and of the labels; the labels have none by default.
+    alpha_left, alpha_right : float
+        The penalties of W and H.
+    """
+
+    def __init__(
+        self,
+        cells: Cells,
+        left: LinearMap,
+        right: LinearMap | None = None,
+        *,
+        alpha_left: float,
+        alpha_right: float | None = None,
+    ) -> None:
+        self.cells = cells
+        self.left = left
+        self.right = right if right is not None else Identity(cells.shape[1])
+        self.penalty_left = Ridge(alpha_left)
+        self.penalty_right = Ridge(alpha_left if alpha_right is None else alpha_right)
+
+    def given_right(self, H: Array) -> Objective:
+        """F(·, H), an objective in W."""
+        data = _through(self.left, self.cells.given(self.right.times(H)))
+        return Sum([data, self.penalty_left], self.penalty_right.value(H))
+
+    def given_left(self, W: Array) -> Objective:
+        """F(W, ·), an objective in H."""
+        data = _through(self.right, self.cells.T.given(self.left.times(W)))
+        return Sum([data, self.penalty_right], self.penalty_left.value(W))
+
+    def value(self, W: Array, H: Array) -> float:
+        """F(W, H)."""
+        return self.given_left(W).value(H)
+
+    def balance(self, W: Array, H: Array) -> tuple[Array, Array, float]:
+        """Rewrite W Hᵀ = U S Vᵀ as factors with the least penalty: √S on each side, weighted by the α's.
+
+        The scores stay, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value.
+        """
+        a, b = self.penalty_left.alpha, self.penalty_right.alpha
+        if a <= 0 or b <= 0:
+            return W, H, 0.0
+        before = self.penalty_left.value(W) + self.penalty_right.value(H)
+        new_W, new_H = _balanced(W, H, (b / a) ** 0.25)
+        gain = before - self.penalty_left.value(new_W) - self.penalty_right.value(new_H)
+        return (new_W, new_H, gain) if gain > 0 else (W, H, 0.0)
+
+    def svd_start(self, k: int, random_state: np.random.RandomState, dtype: Any) -> Array:
+        """Return the k leading right singular vectors of Xᵀ T, T the targets: what features and labels share."""
+        left, right, cells = self.left, self.right, self.cells
+        _, V = leading_right_vectors(
+            lambda P: left.t_times(cells.targets_times(right.times(P))),
+            lambda P: right.t_times(cells.T.targets_times(left.times(P))),
+            right.shape[1],
+            k,
+            random_state=random_state,
+            dtype=dtype,
+        )
+        return V.astype(dtype, copy=False)
+
+
+def _through(features: LinearMap, objective: Objective) -> Objective:
+    """Compose with features; the identity would only hide that the rows are independent."""
+    return objective if isinstance(features, Identity) else Through(features, objective)
+
+
+def _balanced(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
+    """Return U √S · ratio and V √S / ratio for W Hᵀ = U S Vᵀ, by way of k×k matrices."""
+    QW, RW = scipy.linalg.qr(W, mode="economic", check_finite=False)
+    QH, RH = scipy.linalg.qr(H, mode="economic", check_finite=False)
+    U, S, Vt = scipy.linalg.svd(RW @ RH.T, check_finite=False)
+    root = np.sqrt(S)
+    width = len(S)
+    new_W, new_H = np.zeros_like(W), np.zeros_like(H)
+    new_W[:, :width] = QW @ (U[:, :width] * (root * W.dtype.type(ratio)))
+    new_H[:, :width] = QH @ (Vt.T[:, :width] * (root / H.dtype.type(ratio)))
+    return new_W, new_H

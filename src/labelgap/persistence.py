@@ -1,0 +1,109 @@
+"""Model files: a zip of JSON and .npy, with a format number and no pickle.
+
+``model.json`` names the estimator, its parameters and its plain attributes; every array is a ``.npy`` member beside
+it. Writing is atomic: the file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+FORMAT = 1
+HEADER = "model.json"
+_SPARSE_PARTS = ("data", "indices", "indptr")
+
+
+class ModelFileError(ValueError):
+    """The file is no model of ours, is damaged, or is of a newer format."""
+
+
+def write_model(path: str | os.PathLike, header: dict[str, Any], values: dict[str, Any]) -> None:
+    """Write a header of plain JSON and values that may also be arrays and sparse matrices."""
+    path = Path(path)
+    arrays: dict[str, np.ndarray] = {}
+    described = {name: _describe(name, value, arrays) for name, value in values.items()}
+    text = json.dumps({"format": FORMAT, "library": "labelgap", **header, "attributes": described}, indent=1)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+            archive.writestr(HEADER, text)
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current
+
+
+def _describe(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Put arrays aside under their name and leave a note of their kind; plain values stay as they are."""
+    if sp.issparse(value):
+        csr = sp.csr_array(value)
+        arrays.update({f"{name}.{part}": getattr(csr, part) for part in _SPARSE_PARTS})
+        return {"kind": "csr", "shape": list(csr.shape)}
+    if isinstance(value, np.ndarray) and value.dtype == object:
+        return {"kind": "strings", "values": [str(item) for item in value]}
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {"kind": "array"}
+    if isinstance(value, np.generic):
+        value = value.item()
+    return {"kind": "json", "value": value}
+
+
+def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header and the values of a model file, or say why it cannot be read."""
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"There is no model file {path}.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            header = json.loads(archive.read(HEADER))
+            _check_header(path, header)
+            described = header.pop("attributes")
+            return header, {name: _restore(archive, name, note) for name, note in described.items()}
+    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, EOFError, UnicodeDecodeError) as error:
+        raise ModelFileError(
+            f"{path} is not a whole labelgap model ({error}); it may have been cut short. Save the model again."
+        ) from error
+
+
+def _check_header(path: Path, header: Any) -> None:
+    if not isinstance(header, dict) or header.get("library") != "labelgap":
+        raise ModelFileError(f"{path} was not written by labelgap.")
+    if header.get("format", 0) > FORMAT:
+        raise ModelFileError(
+            f"{path} has model format {header['format']} and this version of labelgap reads up to {FORMAT}; "
+            "upgrade labelgap to load it."
+        )
+
+
+def _load_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
+    return np.lib.format.read_array(io.BytesIO(archive.read(f"{name}.npy")), allow_pickle=False)
+
+
+def _restore(archive: zipfile.ZipFile, name: str, note: dict[str, Any]) -> Any:
+    kind = note["kind"]
+    if kind == "csr":
+        parts = tuple(_load_array(archive, f"{name}.{part}") for part in _SPARSE_PARTS)
+        return sp.csr_array(parts, shape=tuple(note["shape"]))
+    if kind == "strings":
+        return np.array(note["values"], dtype=object)
+    return _load_array(archive, name) if kind == "array" else note["value"]

@@ -1,0 +1,27 @@
+"""Minimisers that know an objective and nothing of losses, labels or sparse matrices."""
+
+from labelgap.solvers.alternating import Alternation, alternate
+from labelgap.solvers.base import Model, NormalEquations, Objective, Solution, Solver, Status
+from labelgap.solvers.cg import conjugate_gradient
+from labelgap.solvers.direct import Direct
+from labelgap.solvers.linesearch import backtrack
+from labelgap.solvers.newton import NewtonCG
+from labelgap.solvers.subspace import leading_right_vectors
+from labelgap.solvers.tron import TRON
+
+__all__ = [
+    "TRON",
+    "Alternation",
+    "Direct",
+    "Model",
+    "NewtonCG",
+    "NormalEquations",
+    "Objective",
+    "Solution",
+    "Solver",
+    "Status",
+    "alternate",
+    "backtrack",
+    "conjugate_gradient",
+    "leading_right_vectors",
+]

@@ -1,0 +1,116 @@
+"""What a solver asks of an objective, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+Array = Any
+
+
+class Model(NamedTuple):
+    """The second-order model of an objective at one point: f, ∇f, and v ↦ ∇²f v."""
+
+    value: float
+    gradient: Array
+    hessp: Callable[[Array], Array]
+
+
+class Spectrum(Protocol):
+    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A."""
+
+    values: Array
+
+    def rotate(self, R: Array) -> Array:
+        """Vᵀ R."""
+
+    def restore(self, Z: Array) -> Array:
+        """V Z."""
+
+
+class LinearMap(Protocol):
+    """A matrix A that is known by its products."""
+
+    shape: tuple[int, int]
+
+    def times(self, W: Array) -> Array:
+        """A W."""
+
+    def t_times(self, B: Array) -> Array:
+        """Aᵀ B."""
+
+    def spectrum(self) -> Spectrum | None:
+        """The eigenvectors of AᵀA, or None where they would cost more than they save."""
+
+    def column_squares(self) -> Array:
+        """The squared norm of each column of A, shape (d, 1)."""
+
+
+@dataclass
+class NormalEquations:
+    """The stationarity AᵀA W M + ridge · W = R of a quadratic objective in W (d×k); M is k×k.
+
+    A term without data has only the ridge.
+    """
+
+    ridge: float = 0.0
+    features: LinearMap | None = None
+    M: Array = None
+    R: Array = None
+
+
+class Objective(Protocol):
+    """A smooth function of one matrix.
+
+    ``separable`` says whether its Hessian has a block for each row and nothing between them.
+    """
+
+    separable: bool
+
+    def value(self, W: Array) -> float:
+        """f(W)."""
+
+    def model(self, W: Array) -> Model:
+        """f, ∇f and the Hessian product at W."""
+
+    def normal_equations(self) -> NormalEquations | None:
+        """The linear system of the minimum, where the objective is such a quadratic."""
+
+
+class Status(Enum):
+    """How a solve ended."""
+
+    CONVERGED = "converged"
+    MAX_ITER = "max_iter"
+    STALLED = "stalled"
+    STOPPED = "stopped"
+
+
+@dataclass
+class Solution:
+    """Where a solve ended and what it took."""
+
+    x: Array
+    value: float
+    status: Status
+    n_iter: int
+    n_products: int
+
+
+class Solver(Protocol):
+    """Minimises an objective from a start."""
+
+    def minimize(self, objective: Objective, start: Array) -> Solution:
+        """Return the minimiser found."""
+
+
+def inner(a: Array, b: Array) -> float:
+    """⟨a, b⟩, summed over rows in float64 so that long float32 arrays keep their digits.
+
+    >>> import numpy as np
+    >>> inner(np.ones((2, 3)), np.full((2, 3), 2.0))
+    12.0
+    """
+    return float((a * b).sum(1).sum(0, dtype=float))

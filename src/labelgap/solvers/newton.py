@@ -1,0 +1,58 @@
+"""Newton's method with conjugate gradients and backtracking; on a quadratic it is conjugate gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from labelgap.solvers.base import Array, Objective, Solution, Status, inner
+from labelgap.solvers.cg import Blocks, conjugate_gradient
+from labelgap.solvers.linesearch import backtrack
+
+ROUNDING = 1e-12
+
+
+@dataclass
+class NewtonCG:
+    """Newton steps, each by conjugate gradients to a relative residual ``cg_tol``, then backtracking.
+
+    Stops when ‖∇f‖ ≤ tol · ‖∇f(start)‖. Where the objective is separable, every row has its own step lengths in the
+    inner iteration, unless ``joint`` asks for the published form.
+    """
+
+    tol: float = 1e-2
+    max_iter: int = 20
+    cg_tol: float = 1e-1
+    cg_iter: int = 50
+    joint: bool = False
+
+    def minimize(self, objective: Objective, start: Array) -> Solution:
+        """Return the minimiser found from ``start``."""
+        blocks: Blocks = "rows" if objective.separable and not self.joint else "joint"
+        x, model = start, objective.model(start)
+        norm = inner(model.gradient, model.gradient) ** 0.5
+        goal, taken = self.tol * norm, 0
+        for iteration in range(self.max_iter):
+            if norm <= goal or norm == 0:
+                return Solution(x, model.value, Status.CONVERGED, iteration, taken)
+            # The last step need not be solved further than the stop asks for.
+            tol = max(min(self.cg_tol, 0.5 * goal / norm), 1e-12)
+            found = conjugate_gradient(model.hessp, -model.gradient, tol=tol, max_iter=self.cg_iter, blocks=blocks)
+            taken += found.n_products
+            slope = inner(model.gradient, found.x)
+            if slope >= 0:
+                return Solution(x, model.value, Status.STALLED, iteration, taken)
+            step, _ = backtrack(
+                partial(_value_along, objective, x, found.x), model.value, slope, slack=ROUNDING * abs(model.value)
+            )
+            if step == 0:
+                return Solution(x, model.value, Status.STALLED, iteration, taken)
+            x = x + x.dtype.type(step) * found.x
+            model = objective.model(x)
+            norm = inner(model.gradient, model.gradient) ** 0.5
+        status = Status.CONVERGED if norm <= goal else Status.MAX_ITER
+        return Solution(x, model.value, status, self.max_iter, taken)
+
+
+def _value_along(objective: Objective, x: Array, direction: Array, step: float) -> float:
+    return objective.value(x + x.dtype.type(step) * direction)
