@@ -25,10 +25,14 @@ class Sparse(Protocol):
 
 
 class CellModel(NamedTuple):
-    """A sum over cells at one point: its value, its gradient in the left factor, the curvature of each cell."""
+    """A sum over cells at one point.
+
+    Its value; its gradient in the left factor, n×k; Σ_j ℓ''_ij / L for each row, n×1; the curvature of each cell.
+    """
 
     value: float
     gradient: Any
+    weights: Any
     curvature: Any
 
 

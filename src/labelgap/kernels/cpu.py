@@ -127,11 +127,12 @@ def cells_value(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> float:
 def cells_model(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> CellModel:
     """Value, D H and the curvature of each stored cell, in one pass."""
     compiled, gradient, curvature = CompiledCell(cell), np.empty_like(B), np.empty(A.nnz, B.dtype)
+    weights = np.empty((len(B), 1), B.dtype)
     parts = in_ranges(
-        lambda start, stop: loops.cells_model(compiled, *A.arrays, B, H, gradient, curvature, start, stop),
+        lambda start, stop: loops.cells_model(compiled, *A.arrays, B, H, gradient, weights, curvature, start, stop),
         _balanced(A, 2 * B.shape[1]),
     )
-    return CellModel(float(sum(parts)), gradient, curvature)
+    return CellModel(float(sum(parts)), gradient, weights, curvature)
 
 
 def cells_hessp(A: CSR, curvature: NDArray, S: NDArray, H: NDArray) -> NDArray:
@@ -166,12 +167,13 @@ def all_value(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, H: N
 
 def all_model(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, H: NDArray) -> CellModel:
     """Value and D H over all cells, in row blocks."""
-    fixed, total, gradient = (CompiledCell(cell), A.indptr, A.indices, *targets), 0.0, np.empty_like(B)
+    fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets), 0.0
+    gradient, weights = np.empty_like(B), np.empty((len(B), 1), B.dtype)
     for first, last in _blocks(*A.shape, B.itemsize):
         scores = B[first:last] @ H.T
-        total += _rows_of_block(loops.all_gradient, *fixed, scores, first)
+        total += _rows_of_block(loops.all_gradient, *fixed, weights, scores, first)
         np.matmul(scores, H, out=gradient[first:last])
-    return CellModel(float(total), gradient, None)
+    return CellModel(float(total), gradient, weights, None)
 
 
 def all_hessp(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, S: NDArray, H: NDArray) -> NDArray:

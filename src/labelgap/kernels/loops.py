@@ -73,21 +73,24 @@ def cells_value(cell, indptr, indices, targets, B, H, start, stop):
 
 
 @compiled
-def cells_model(cell, indptr, indices, targets, B, H, gradient, curvature, start, stop):
-    """Σ ℓ over the stored cells; writes D H and ℓ''."""
+def cells_model(cell, indptr, indices, targets, B, H, gradient, weights, curvature, start, stop):
+    """Σ ℓ over the stored cells; writes D H, the rows' Σ ℓ'' / L, and ℓ''."""
     total = 0.0
     k = B.shape[1]
     for i in range(start, stop):
         row = gradient[i]
         row[:] = 0
+        bend = 0.0
         for p in range(indptr[i], indptr[i + 1]):
             h = H[indices[p]]
             a, b = np.float64(targets[p]), np.float64(_dot(B[i], h))
             total += cell_value(cell, a, b)
             curvature[p] = cell_curvature(cell, a, b)
+            bend += curvature[p]
             slope = B.dtype.type(cell_gradient(cell, a, b))
             for c in range(k):
                 row[c] += slope * h[c]
+        weights[i, 0] = bend / H.shape[0]
     return total
 
 
@@ -121,24 +124,28 @@ def all_value(cell, indptr, indices, negative, positive, scores, first, start, s
 
 
 @compiled
-def all_gradient(cell, indptr, indices, negative, positive, scores, first, start, stop):
-    """Σ ℓ over a block of scores, which are replaced by ℓ'."""
+def all_gradient(cell, indptr, indices, negative, positive, weights, scores, first, start, stop):
+    """Σ ℓ over a block of scores, which are replaced by ℓ'; writes the rows' mean ℓ''."""
     total = 0.0
     one = scores.dtype.type(1)
     for r in range(start, stop):
         row = scores[r]
         low, high = indptr[first + r], indptr[first + r + 1]
         slopes = np.empty(high - low, scores.dtype)
+        bend = 0.0
         for p in range(low, high):
             b = np.float64(row[indices[p]])
             total += cell_value(cell, positive, b) - cell_value(cell, negative, b)
+            bend += cell_curvature(cell, positive, b) - cell_curvature(cell, negative, b)
             slopes[p - low] = one * cell_gradient(cell, positive, b)
         for j in range(row.shape[0]):
             b = np.float64(row[j])
             total += cell_value(cell, negative, b)
+            bend += cell_curvature(cell, negative, b)
             row[j] = one * cell_gradient(cell, negative, b)
         for p in range(low, high):
             row[indices[p]] = slopes[p - low]
+        weights[first + r, 0] = bend / row.shape[0]
     return total
 
 

@@ -68,8 +68,9 @@ def cells_model(cell: Cell, A: Any, B: Any, H: Any) -> CellModel:
     """Value, D H and curvature over the stored cells."""
     value, gradient, curvature = cell.functions(np)
     scores = sddmm(A, B, H)
-    D = _sparse(A, gradient(A.data, scores))
-    return CellModel(float(value(A.data, scores).sum(dtype=float)), D @ H, curvature(A.data, scores))
+    D, bend = _sparse(A, gradient(A.data, scores)), curvature(A.data, scores)
+    weights = _sparse(A, bend).sum(axis=1)[:, None] / A.shape[1]
+    return CellModel(float(value(A.data, scores).sum(dtype=float)), D @ H, weights, bend)
 
 
 def cells_hessp(A: Any, curvature: Any, S: Any, H: Any) -> Any:
@@ -90,9 +91,10 @@ def all_value(cell: Cell, A: Any, targets: tuple[float, float], B: Any, H: Any) 
 
 def all_model(cell: Cell, A: Any, targets: tuple[float, float], B: Any, H: Any) -> CellModel:
     """Value and D H over all cells."""
-    value, gradient, _ = cell.functions(np)
+    value, gradient, curvature = cell.functions(np)
     goals, scores = _targets(A, targets, B.dtype), B @ H.T
-    return CellModel(float(value(goals, scores).sum(dtype=float)), gradient(goals, scores) @ H, None)
+    weights = curvature(goals, scores).mean(axis=1, keepdims=True)
+    return CellModel(float(value(goals, scores).sum(dtype=float)), gradient(goals, scores) @ H, weights, None)
 
 
 def all_hessp(cell: Cell, A: Any, targets: tuple[float, float], B: Any, S: Any, H: Any) -> Any:

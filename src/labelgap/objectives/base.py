@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from labelgap.solvers.base import Array, LinearMap, Model, NormalEquations, Objective, inner
+import numpy as np
+
+from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, inner
 
 
 class Ridge:
@@ -26,10 +28,7 @@ class Ridge:
 
     def model(self, W: Array) -> Model:
         alpha = W.dtype.type(self.alpha)
-        return Model(self.value(W), alpha * W, lambda S: alpha * S)
-
-    def normal_equations(self) -> NormalEquations:
-        return NormalEquations(ridge=self.alpha)
+        return Model(self.value(W), alpha * W, lambda S: alpha * S, Kronecker(self.alpha))
 
 
 class Through:
@@ -43,15 +42,14 @@ class Through:
         return self.inner.value(self.features.times(W))
 
     def model(self, W: Array) -> Model:
-        value, gradient, hessp = self.inner.model(self.features.times(W))
         A = self.features
-        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))))
-
-    def normal_equations(self) -> NormalEquations | None:
-        within = self.inner.normal_equations()
-        if within is None:
-            return None
-        return NormalEquations(within.ridge, self.features, within.M, self.features.t_times(within.R))
+        value, gradient, hessp, kronecker = self.inner.model(A.times(W))
+        if kronecker is not None:
+            weights = np.asarray(kronecker.weights)
+            kronecker = replace(
+                kronecker, features=A, weights=weights.mean(), exact=kronecker.exact and weights.ndim == 0
+            )
+        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))), kronecker)
 
 
 class Sum:
@@ -70,16 +68,17 @@ class Sum:
             sum((m.value for m in models), self.constant),
             _total([m.gradient for m in models]),
             lambda S: _total([m.hessp(S) for m in models]),
+            _total_kronecker([m.kronecker for m in models]),
         )
 
-    def normal_equations(self) -> NormalEquations | None:
-        """Add up the terms' equations; there is a joint form only while one of them at most has data."""
-        parts = [term.normal_equations() for term in self.terms]
-        known = [part for part in parts if part is not None]
-        data = [part for part in known if part.features is not None]
-        if len(known) < len(parts) or len(data) != 1:
-            return None
-        return replace(data[0], ridge=sum(part.ridge for part in known))
+
+def _total_kronecker(parts: list[Kronecker | None]) -> Kronecker | None:
+    """Add Kronecker forms; there is a joint one while a single term at most has data."""
+    known = [part for part in parts if part is not None]
+    data = [part for part in known if part.features is not None]
+    if len(known) < len(parts) or len(data) != 1:
+        return None
+    return replace(data[0], ridge=sum(part.ridge for part in known))
 
 
 def _total(arrays: list[Array]) -> Array:

@@ -16,7 +16,7 @@ from labelgap.kernels import Backend
 from labelgap.losses import Loss
 from labelgap.objectives.features import Identity
 from labelgap.observations import Labels
-from labelgap.solvers.base import Array, Model, NormalEquations, Objective, inner
+from labelgap.solvers.base import Array, Kronecker, Model, Objective, inner
 
 
 class Cells(Protocol):
@@ -66,11 +66,9 @@ class _KnownGiven:
 
     def model(self, B: Array) -> Model:
         kernels, targets = self.cells.kernels, self.cells.targets
-        value, gradient, curvature = kernels.cells_model(self.cells.loss, targets, B, self.H)
-        return Model(value, gradient, lambda S: kernels.cells_hessp(targets, curvature, S, self.H))
-
-    def normal_equations(self) -> NormalEquations | None:
-        return None
+        value, gradient, weights, curvature = kernels.cells_model(self.cells.loss, targets, B, self.H)
+        near = _near(kernels, weights, self.H)
+        return Model(value, gradient, lambda S: kernels.cells_hessp(targets, curvature, S, self.H), near)
 
 
 class AllCells:
@@ -110,11 +108,14 @@ class _AllGiven:
 
     def model(self, B: Array) -> Model:
         kernels = self.cells.kernels
-        value, gradient, _ = kernels.all_model(*self._arguments(), B, self.H)
-        return Model(value, gradient, lambda S: kernels.all_hessp(*self._arguments(), B, S, self.H))
+        value, gradient, weights, _ = kernels.all_model(*self._arguments(), B, self.H)
+        near = _near(kernels, weights, self.H)
+        return Model(value, gradient, lambda S: kernels.all_hessp(*self._arguments(), B, S, self.H), near)
 
-    def normal_equations(self) -> NormalEquations | None:
-        return None
+
+def _near(kernels: Backend, weights: Array, H: Array) -> Kronecker:
+    """As if every cell of row i had the mean curvature of that row, unknown cells counting 0."""
+    return Kronecker(0.0, Identity(len(weights)), kernels.gram(H), weights, exact=False)
 
 
 class AllCellsSquared(AllCells):
@@ -149,10 +150,8 @@ class _AllSquaredGiven:
         return 0.5 * self.cells.squares() - inner(B, self.R) + 0.5 * inner(exact, self._exact_M)
 
     def model(self, B: Array) -> Model:
-        return Model(self.value(B), B @ self.M - self.R, lambda S: S @ self.M)
-
-    def normal_equations(self) -> NormalEquations:
-        return NormalEquations(0.0, Identity(self.R.shape[0]), self.M, self.R)
+        exact = Kronecker(0.0, Identity(len(B)), self.M)
+        return Model(self.value(B), B @ self.M - self.R, lambda S: S @ self.M, exact)
 
 
 def label_cells(labels: Labels, loss: Loss, kernels: Backend, dtype: Any) -> Cells:

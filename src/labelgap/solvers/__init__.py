@@ -1,7 +1,7 @@
 """Minimisers that know an objective and nothing of losses, labels or sparse matrices."""
 
 from labelgap.solvers.alternating import Alternation, alternate
-from labelgap.solvers.base import Model, NormalEquations, Objective, Solution, Solver, Status
+from labelgap.solvers.base import Kronecker, Model, Objective, Solution, Solver, Status
 from labelgap.solvers.cg import conjugate_gradient
 from labelgap.solvers.direct import Direct
 from labelgap.solvers.linesearch import backtrack
@@ -13,9 +13,9 @@ __all__ = [
     "TRON",
     "Alternation",
     "Direct",
+    "Kronecker",
     "Model",
     "NewtonCG",
-    "NormalEquations",
     "Objective",
     "Solution",
     "Solver",

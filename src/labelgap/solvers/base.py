@@ -10,14 +10,6 @@ from typing import Any, NamedTuple, Protocol
 Array = Any
 
 
-class Model(NamedTuple):
-    """The second-order model of an objective at one point: f, ∇f, and v ↦ ∇²f v."""
-
-    value: float
-    gradient: Array
-    hessp: Callable[[Array], Array]
-
-
 class Spectrum(Protocol):
     """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A."""
 
@@ -49,16 +41,26 @@ class LinearMap(Protocol):
 
 
 @dataclass
-class NormalEquations:
-    """The stationarity AᵀA W M + ridge · W = R of a quadratic objective in W (d×k); M is k×k.
+class Kronecker:
+    """A Hessian of the form W ↦ Aᵀ diag(weights) A W M + ridge · W, W d×k and M k×k; exact, or only near the true one.
 
-    A term without data has only the ridge.
+    ``weights`` is a number, or one for each row where A is the identity. A term without data has only the ridge.
     """
 
     ridge: float = 0.0
     features: LinearMap | None = None
     M: Array = None
-    R: Array = None
+    weights: Array = 1.0
+    exact: bool = True
+
+
+class Model(NamedTuple):
+    """The second-order model of an objective at one point: f, ∇f, v ↦ ∇²f v, and the Hessian's Kronecker form."""
+
+    value: float
+    gradient: Array
+    hessp: Callable[[Array], Array]
+    kronecker: Kronecker | None = None
 
 
 class Objective(Protocol):
@@ -74,9 +76,6 @@ class Objective(Protocol):
 
     def model(self, W: Array) -> Model:
         """f, ∇f and the Hessian product at W."""
-
-    def normal_equations(self) -> NormalEquations | None:
-        """The linear system of the minimum, where the objective is such a quadratic."""
 
 
 class Status(Enum):

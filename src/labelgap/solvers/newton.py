@@ -7,6 +7,7 @@ from functools import partial
 
 from labelgap.solvers.base import Array, Objective, Solution, Status, inner
 from labelgap.solvers.cg import Blocks, conjugate_gradient
+from labelgap.solvers.kronecker import preconditioner
 from labelgap.solvers.linesearch import backtrack
 
 ROUNDING = 1e-12
@@ -17,7 +18,8 @@ class NewtonCG:
     """Newton steps, each by conjugate gradients to a relative residual ``cg_tol``, then backtracking.
 
     Stops when ‖∇f‖ ≤ tol · ‖∇f(start)‖. Where the objective is separable, every row has its own step lengths in the
-    inner iteration, unless ``joint`` asks for the published form.
+    inner iteration, unless ``joint`` asks for the published form. The Hessian's Kronecker form, exact or near, is the
+    preconditioner.
     """
 
     tol: float = 1e-2
@@ -25,6 +27,7 @@ class NewtonCG:
     cg_tol: float = 1e-1
     cg_iter: int = 50
     joint: bool = False
+    precondition: bool = True
 
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser found from ``start``."""
@@ -37,7 +40,14 @@ class NewtonCG:
                 return Solution(x, model.value, Status.CONVERGED, iteration, taken)
             # The last step need not be solved further than the stop asks for.
             tol = max(min(self.cg_tol, 0.5 * goal / norm), 1e-12)
-            found = conjugate_gradient(model.hessp, -model.gradient, tol=tol, max_iter=self.cg_iter, blocks=blocks)
+            found = conjugate_gradient(
+                model.hessp,
+                -model.gradient,
+                tol=tol,
+                max_iter=self.cg_iter,
+                blocks=blocks,
+                precondition=preconditioner(model.kronecker, x.dtype) if self.precondition else None,
+            )
             taken += found.n_products
             slope = inner(model.gradient, found.x)
             if slope >= 0:

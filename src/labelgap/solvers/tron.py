@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner
+from labelgap.solvers.kronecker import preconditioner
 
 ACCEPT, POOR, GOOD = 1e-4, 0.25, 0.75  # η₀, η₁, η₂
 SHRINK_MOST, SHRINK, GROW = 0.25, 0.5, 4.0  # σ₁, σ₂, σ₃
@@ -18,73 +20,87 @@ class TRON:
     """Stops when ‖∇f‖ ≤ tol · ‖∇f(start)‖.
 
     The model change of a step s with residual r = −∇f − ∇²f s is q(s) = ½ (⟨∇f, s⟩ − ⟨s, r⟩), negative for descent.
+    Lengths are measured in the norm of the preconditioner P, ‖s‖² = ⟨s, P s⟩: the Hessian's Kronecker form, where the
+    objective offers one.
     """
 
     tol: float = 1e-2
     max_iter: int = 100
     cg_tol: float = 1e-1  # ξ
     cg_iter: int = 100
+    precondition: bool = True
 
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser found from ``start``."""
         x, model = start, objective.model(start)
         norm = inner(model.gradient, model.gradient) ** 0.5
-        goal, radius, taken = self.tol * norm, norm, 0
-        first, rejected = True, 0
+        goal, radius, taken, rejected = self.tol * norm, np.inf, 0, 0
         for iteration in range(self.max_iter):
             if norm <= goal or norm == 0:
                 return Solution(x, model.value, Status.CONVERGED, iteration, taken)
-            step, residual, products = self._truncated_cg(model, norm, radius)
-            taken += products
-            slope = inner(model.gradient, step)
-            predicted = 0.5 * (slope - inner(step, residual))
-            length = inner(step, step) ** 0.5
-            value = objective.value(x + step)
-            actual = value - model.value
-            radius = min(radius, length) if first else radius
-            first = False
-            radius = _next_radius(radius, length, actual, predicted, slope)
-            slack = ROUNDING * abs(model.value)
-            if actual <= ACCEPT * predicted + slack and predicted < 0:
-                x, rejected = x + step, 0
+            step = self._step(model, norm, radius)
+            taken += step.n_products
+            value = objective.value(x + step.s)
+            actual, slack = value - model.value, ROUNDING * abs(model.value)
+            radius = min(radius, step.length) if iteration == 0 else radius
+            radius = _next_radius(radius, step.length, actual, step.predicted, step.slope)
+            if actual <= ACCEPT * step.predicted + slack and step.predicted < 0:
+                x, rejected = x + step.s, 0
                 model = objective.model(x)
                 norm = inner(model.gradient, model.gradient) ** 0.5
             else:
                 rejected += 1
-            if rejected > 10 or abs(predicted) <= slack:
+            if rejected > 10 or abs(step.predicted) <= slack:
                 status = Status.CONVERGED if norm <= goal else Status.STALLED
                 return Solution(x, model.value, status, iteration + 1, taken)
         status = Status.CONVERGED if norm <= goal else Status.MAX_ITER
         return Solution(x, model.value, status, self.max_iter, taken)
 
-    def _truncated_cg(self, model: Model, norm: float, radius: float) -> tuple[Array, Array, int]:
-        """Minimise the model within the radius; return the step, the residual and the number of products."""
-        step = np.zeros_like(model.gradient)
-        residual = -model.gradient
-        direction = residual.copy()
-        rr, stop = norm**2, (self.cg_tol * norm) ** 2
-        products = 0
-        while rr > stop and products < self.cg_iter:
+    def _step(self, model: Model, norm: float, radius: float) -> _Step:
+        """Minimise the model within the radius by truncated conjugate gradients (the first radius is ‖P⁻¹∇f‖_P).
+
+        ⟨s, P s⟩, ⟨s, P d⟩ and ⟨d, P d⟩ follow from recurrences, so P itself is never applied.
+        """
+        apply = (preconditioner(model.kronecker, model.gradient.dtype) if self.precondition else None) or np.copy
+        number = model.gradient.dtype.type
+        s, residual = np.zeros_like(model.gradient), -model.gradient
+        z = apply(residual)
+        direction, rz = z.copy(), inner(residual, z)
+        radius = min(radius, rz**0.5)
+        ss, sd, dd, products = 0.0, 0.0, rz, 0
+        while inner(residual, residual) > (self.cg_tol * norm) ** 2 and products < self.cg_iter:
             image = model.hessp(direction)
             products += 1
             curvature = inner(direction, image)
-            alpha = rr / curvature if curvature > 0 else np.inf
-            reach = _to_boundary(step, direction, radius)
-            if alpha >= reach:
-                alpha = reach
-            step += step.dtype.type(alpha) * direction
-            residual = residual - step.dtype.type(alpha) * image
+            reach = _to_boundary(ss, sd, dd, radius)
+            alpha = min(rz / curvature, reach) if curvature > 0 else reach
+            s += number(alpha) * direction
+            residual -= number(alpha) * image
+            ss += 2 * alpha * sd + alpha**2 * dd
             if alpha == reach:
                 break
-            previous, rr = rr, inner(residual, residual)
-            direction *= step.dtype.type(rr / previous)
-            direction += residual
-        return step, residual, products
+            z = apply(residual)
+            previous, rz = rz, inner(residual, z)
+            beta = rz / previous
+            direction *= number(beta)
+            direction += z
+            sd, dd = beta * (sd + alpha * dd), rz + beta**2 * dd
+        slope = inner(model.gradient, s)
+        return _Step(s, max(ss, 0.0) ** 0.5, slope, 0.5 * (slope - inner(s, residual)), products)
 
 
-def _to_boundary(step: Array, direction: Array, radius: float) -> float:
-    """Return the τ ≥ 0 with ‖step + τ direction‖ = radius."""
-    ss, sd, dd = inner(step, step), inner(step, direction), inner(direction, direction)
+class _Step(NamedTuple):
+    """A trial step, its length, ⟨∇f, s⟩, the change that the model predicts, and the products it took."""
+
+    s: Array
+    length: float
+    slope: float
+    predicted: float
+    n_products: int
+
+
+def _to_boundary(ss: float, sd: float, dd: float, radius: float) -> float:
+    """Return the τ ≥ 0 with ‖s + τ d‖ = radius."""
     room = max(radius**2 - ss, 0.0)
     root = (sd * sd + dd * room) ** 0.5
     return room / (sd + root) if sd >= 0 else (root - sd) / dd

@@ -1,0 +1,1 @@
+"""Timings on one machine: each module runs as ``python -m benchmarks.<name>``."""

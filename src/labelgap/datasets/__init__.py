@@ -1,0 +1,31 @@
+"""Files to and from features and labels, data sets by name, and synthetic data."""
+
+from labelgap.datasets.arff import read_arff, read_label_names, write_arff
+from labelgap.datasets.formats import read, write
+from labelgap.datasets.npz import read_npz, write_npz
+from labelgap.datasets.records import Dataset, Table
+from labelgap.datasets.registry import DatasetInfo, list_datasets, load_dataset
+from labelgap.datasets.synthetic import PlantedData, make_low_rank, make_sparse_multilabel
+from labelgap.datasets.text import read_svmlight, read_xmc, write_svmlight, write_xmc
+
+__all__ = [
+    "Dataset",
+    "DatasetInfo",
+    "PlantedData",
+    "Table",
+    "list_datasets",
+    "load_dataset",
+    "make_low_rank",
+    "make_sparse_multilabel",
+    "read",
+    "read_arff",
+    "read_label_names",
+    "read_npz",
+    "read_svmlight",
+    "read_xmc",
+    "write",
+    "write_arff",
+    "write_npz",
+    "write_svmlight",
+    "write_xmc",
+]

@@ -1,0 +1,94 @@
+"""Files as bytes: compression by ending, reading without copies, and writing that never leaves half a file."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import uuid
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+PathLike = str | os.PathLike[str]
+
+COMPRESSIONS = (".gz", ".xz")
+
+
+def uncompressed_name(path: PathLike) -> str:
+    """Return the file's name in lower case without the ending of a compression.
+
+    >>> uncompressed_name("folder/Train.TXT.gz")
+    'train.txt'
+    """
+    name = Path(path).name.lower()
+    return name[:-3] if name.endswith(COMPRESSIONS) else name
+
+
+def read_bytes(path: PathLike) -> NDArray[np.uint8]:
+    """Return a file's bytes, decompressed by its ending (.gz, .xz); an uncompressed file is mapped, not copied."""
+    path = Path(path)
+    ending = path.suffix.lower()
+    if ending not in COMPRESSIONS:
+        # An empty file cannot be mapped.
+        return np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else _frozen(b"")
+    opener: Any = gzip.open if ending == ".gz" else lzma.open
+    try:
+        with opener(path, "rb") as stream:
+            return _frozen(stream.read())
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        raise ValueError(
+            f"{path}: the compressed data are cut off or damaged ({error}); get the file again."
+        ) from error
+
+
+def _frozen(content: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(content, np.uint8)
+
+
+def read_text(path: PathLike) -> str:
+    """Return a file's text: UTF-8, or Latin-1 where it is not valid UTF-8."""
+    content = read_bytes(path).tobytes()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
+@contextmanager
+def replacing(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a binary file to write, compressed by its ending, that takes its name only when the block succeeds.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "a.gz") as stream:
+    ...         _ = stream.write(b"text")
+    ...     read_bytes(Path(folder) / "a.gz").tobytes()
+    b'text'
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with open(partial, "xb") as raw, _compressing(raw, path.suffix.lower()) as stream:
+            yield stream
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def _compressing(raw: IO[bytes], ending: str) -> Iterator[IO[bytes]]:
+    if ending == ".gz":
+        # Equal content gives equal bytes: no name and no time in the header.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+            yield stream  # type: ignore[misc]
+    elif ending == ".xz":
+        with lzma.LZMAFile(raw, "wb") as stream:
+            yield stream
+    else:
+        yield raw

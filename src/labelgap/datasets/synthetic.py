@@ -1,0 +1,159 @@
+"""Data with a known truth: planted low rank for exact tests, and large sparse sets for tests of scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+
+@dataclass(frozen=True)
+class PlantedData:
+    """Data made by :func:`make_low_rank`, with the truth that made it.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of float32, shape (n, d)
+    Y : csr_array of float32, shape (n, L)
+    W : ndarray of shape (d, rank)
+    H : ndarray of shape (L, rank)
+    threshold : float
+        Y is 1 exactly where X W Hᵀ + noise exceeds it.
+    """
+
+    X: sp.csr_array | NDArray[np.float32]
+    Y: sp.csr_array
+    W: NDArray[np.float64]
+    H: NDArray[np.float64]
+    threshold: float
+
+    def scores(self) -> NDArray[np.float64]:
+        """Return X W Hᵀ without the noise: a dense n×L array."""
+        return (self.X @ self.W) @ self.H.T
+
+
+def make_low_rank(
+    n_samples: int,
+    n_features: int,
+    n_labels: int,
+    rank: int,
+    *,
+    labels_per_row: float = 3.0,
+    density: float | None = None,
+    noise: float = 0.0,
+    random_state: Any = None,
+) -> PlantedData:
+    """Make labels from planted low-rank scores, S = X W Hᵀ + noise · std(X W Hᵀ) · N(0, 1).
+
+    X, W and H are standard normal; with ``density`` only that share of X's cells is not zero. One threshold for all
+    cells makes the round(n · ``labels_per_row``) best scores positive, so the mean per row is as asked, while the
+    number in a single row varies. It takes an n×L array.
+
+    >>> data = make_low_rank(50, 8, 10, rank=2, random_state=0)
+    >>> data.Y.nnz
+    150
+    >>> bool(((data.scores() > data.threshold) == data.Y.toarray()).all())
+    True
+    """
+    _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels, rank=rank)
+    n_positives = round(n_samples * labels_per_row)
+    if not 0 < n_positives < n_samples * n_labels:
+        raise ValueError(f"labels_per_row={labels_per_row} must be above 0 and below n_labels={n_labels}.")
+    rng = check_random_state(random_state)
+    X = _normal_features(n_samples, n_features, density, rng)
+    W, H = rng.standard_normal((n_features, rank)), rng.standard_normal((n_labels, rank))
+    scores = (X @ W) @ H.T
+    if noise:
+        scores += noise * scores.std() * rng.standard_normal(scores.shape)
+    best = np.partition(scores.ravel(), [-n_positives - 1, -n_positives])
+    threshold = float((best[-n_positives - 1] + best[-n_positives]) / 2)
+    return PlantedData(X, sp.csr_array((scores > threshold).astype(np.float32)), W, H, threshold)
+
+
+def make_sparse_multilabel(
+    n_samples: int,
+    n_features: int,
+    n_labels: int,
+    features_per_row: int,
+    labels_per_row: int,
+    random_state: Any = None,
+) -> tuple[sp.csr_array, sp.csr_array]:
+    """Make a large sparse set whose labels follow from latent topics, in time and memory of its non-zeros.
+
+    Each row has one of about √L topics. A topic favours a narrow window of the features and its own labels, the first
+    of them most; a fifth of the features and a tenth of the labels are noise from the whole range. Draws that hit a
+    cell twice count once, so rows have up to ``features_per_row`` features and up to ``labels_per_row`` labels.
+
+    Returns
+    -------
+    X : csr_array of float32, shape (n, d)
+        Rows of length one.
+    Y : csr_array of float32, shape (n, L)
+
+    >>> X, Y = make_sparse_multilabel(100, 1000, 400, 20, 3, random_state=0)
+    >>> X.shape, Y.shape, int(np.diff(Y.indptr).max())
+    ((100, 1000), (100, 400), 3)
+    """
+    _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels)
+    _check_sizes(features_per_row=features_per_row, labels_per_row=labels_per_row)
+    if features_per_row > n_features or labels_per_row > n_labels:
+        raise ValueError(
+            f"features_per_row={features_per_row} and labels_per_row={labels_per_row} must not exceed "
+            f"n_features={n_features} and n_labels={n_labels}."
+        )
+    rng = check_random_state(random_state)
+    n_topics = max(1, int(np.sqrt(n_labels)))
+    topics = rng.randint(n_topics, size=n_samples)
+    window = min(n_features, 4 * features_per_row)
+    starts = rng.randint(n_features, size=n_topics)
+    places = _skewed((n_samples, features_per_row), window, 2, rng)
+    features = _with_noise((starts[topics][:, None] + places) % n_features, n_features, 0.2, rng)
+    ranks = _skewed((n_samples, labels_per_row), max(1, n_labels // n_topics), 3, rng)
+    labels = _with_noise(topics[:, None] + n_topics * ranks, n_labels, 0.1, rng)
+    X, Y = _rows_of(features, n_features), _rows_of(labels, n_labels)
+    X.data = (rng.random_sample(X.nnz) + 0.5).astype(np.float32)
+    lengths = np.sqrt(np.add.reduceat(X.data.astype(float) ** 2, X.indptr[:-1]))
+    X.data /= np.repeat(lengths, np.diff(X.indptr)).astype(np.float32)
+    return X, Y
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size} is too small; pass at least 1.")
+
+
+def _normal_features(n: int, d: int, density: float | None, rng: np.random.RandomState) -> Any:
+    if density is None:
+        return rng.standard_normal((n, d)).astype(np.float32)
+    if not 0 < density <= 1:
+        raise ValueError(f"density={density} is not a share; pass a number above 0 and up to 1, or None for dense X.")
+    X = rng.standard_normal((n, d)) * (rng.random_sample((n, d)) < density)
+    return sp.csr_array(X.astype(np.float32))
+
+
+def _skewed(shape: tuple[int, int], size: int, power: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """Draw from range(size), the small ones more often: ⌊size · u^power⌋."""
+    return (size * rng.random_sample(shape) ** power).astype(np.int64)
+
+
+def _with_noise(index: NDArray[np.int64], size: int, share: float, rng: np.random.RandomState) -> NDArray[np.int64]:
+    noisy = rng.random_sample(index.shape) < share
+    index[noisy] = rng.randint(size, size=int(noisy.sum()))
+    return index
+
+
+def _rows_of(index: NDArray[np.int64], width: int) -> sp.csr_array:
+    """Return a 0/1 matrix from the columns drawn for each row, each once."""
+    index = np.sort(index.astype(np.int32 if width <= np.iinfo(np.int32).max else np.int64), axis=1)
+    fresh = np.ones(index.shape, bool)
+    fresh[:, 1:] = index[:, 1:] != index[:, :-1]
+    indices = index[fresh]
+    indptr = np.concatenate([[0], np.cumsum(fresh.sum(axis=1))]).astype(
+        index.dtype if len(indices) <= np.iinfo(np.int32).max else np.int64
+    )
+    return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(index), width))

@@ -1,0 +1,74 @@
+"""Solving with a Kronecker Hessian: rotated, it falls apart into columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.linalg
+
+from labelgap.solvers.base import Array, Kronecker, LinearMap, Spectrum
+from labelgap.solvers.cg import CGResult, conjugate_gradient
+
+
+class Rotated:
+    """K W = AᵀA W M + ridge · W with M = Q diag(m) Qᵀ: the columns of W Q are ridge problems that share AᵀA.
+
+    (m_c AᵀA + ridge) w_c = r_c. Where the eigenvectors of AᵀA are at hand each is a division; otherwise all of them
+    are solved together by conjugate gradients in which every column has its own step lengths.
+    """
+
+    def __init__(self, kronecker: Kronecker, dtype: np.dtype) -> None:
+        if kronecker.features is None:
+            raise ValueError("A Hessian without data has nothing to rotate.")
+        self.features: LinearMap = kronecker.features
+        m, Q = scipy.linalg.eigh(np.asarray(kronecker.M, float))
+        self.m, self.Q = np.maximum(m, 0) * 1.0, Q.astype(dtype)
+        self.weights, self.ridge, self.dtype = kronecker.weights, kronecker.ridge, dtype
+        self.spectrum: Spectrum | None = self.features.spectrum()
+
+    def solve(self, R: Array) -> Array:
+        """Return K⁻¹ R by the eigenvectors; directions that neither term sees stay 0 (the least-norm solution)."""
+        assert self.spectrum is not None
+        return self.spectrum.restore(self._inverse * self.spectrum.rotate(R @ self.Q)) @ self.Q.T
+
+    @property
+    def _inverse(self) -> Array:
+        if not hasattr(self, "_cached"):
+            assert self.spectrum is not None
+            values = np.asarray(self.spectrum.values, float)[:, None] * self.weights
+            self._cached = _reciprocal(values * self.m[None, :] + self.ridge, self.dtype)
+        return self._cached
+
+    def solve_columns(self, R: Array, tol: float, max_iter: int) -> CGResult:
+        """Return K⁻¹ R to a relative residual ``tol`` in each column."""
+        m = (self.m[None, :] * self.weights).astype(self.dtype)
+        ridge = self.dtype.type(self.ridge)
+        inverse = _reciprocal(m * self.features.column_squares() + ridge, self.dtype)
+
+        def product(P: Array) -> Array:
+            image = self.features.t_times(self.features.times(P))
+            image *= m
+            image += ridge * P
+            return image
+
+        found = conjugate_gradient(
+            product, R @ self.Q, tol=tol, max_iter=max_iter, blocks="columns", precondition=lambda r: r * inverse
+        )
+        return found._replace(x=found.x @ self.Q.T, residual=found.residual @ self.Q.T)
+
+
+def preconditioner(kronecker: Kronecker | None, dtype: np.dtype) -> Callable[[Array], Array] | None:
+    """Return R ↦ K⁻¹ R, exactly where eigenvectors are at hand and by the diagonal of K where they are not."""
+    if kronecker is None or kronecker.features is None:
+        return None
+    if kronecker.features.spectrum() is not None:
+        return Rotated(kronecker, dtype).solve
+    diagonal = kronecker.features.column_squares() * kronecker.weights * np.diag(kronecker.M)[None, :]
+    inverse = _reciprocal(diagonal + kronecker.ridge, dtype)
+    return lambda R: R * inverse
+
+
+def _reciprocal(scale: Array, dtype: np.dtype) -> Array:
+    floor = np.finfo(dtype).eps * max(scale.max(initial=0), np.finfo(dtype).tiny)
+    return np.where(scale > floor, 1 / np.where(scale > floor, scale, 1), 0).astype(dtype)
