@@ -36,7 +36,7 @@ def list_data() -> None:
 def get_data(
     name: Annotated[str, typer.Argument(help="A name that `labelgap data list` shows.")],
     output: Annotated[
-        Path | None, typer.Option(help="Write the training part here; the ending says the format.")
+        Path | None, typer.Option(help="Write the training part here, in the format of the ending.")
     ] = None,
 ) -> None:
     """Fetch a dataset into the cache and say what is in it."""

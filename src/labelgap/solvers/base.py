@@ -42,7 +42,7 @@ class LinearMap(Protocol):
 
 @dataclass
 class Kronecker:
-    """A Hessian of the form W ↦ Aᵀ diag(weights) A W M + ridge · W, W d×k and M k×k; exact, or only near the true one.
+    """A Hessian of the form W ↦ Aᵀ diag(weights) A W M + ridge · W, W d×k and M k×k; exact, or near the true one.
 
     ``weights`` is a number, or one for each row where A is the identity. A term without data has only the ridge.
     """
