@@ -49,8 +49,9 @@ def get_data(
     except (ValueError, OSError) as error:
         _fail(error)
     for part, X, Y in (("train", dataset.X_train, dataset.Y_train), ("test", dataset.X_test, dataset.Y_test)):
-        if X is not None:
-            typer.echo(f"{part}: {X.shape[0]:,} rows, {X.shape[1]:,} features, {Y.shape[1]:,} labels, {Y.nnz:,} tags")
+        if X is not None and Y is not None:
+            sizes = f"{X.shape[0]:,} rows, {X.shape[1]:,} features, {Y.shape[1]:,} labels"
+            typer.echo(f"{part}: {sizes}, {int(Y.sum()):,} tags")
 
 
 @app.command()
@@ -59,6 +60,35 @@ def demo(output: Annotated[Path, typer.Option(help="Folder for the plot and the 
     from labelgap.demo import run
 
     run(output)
+
+
+@app.command()
+def reproduce(
+    names: Annotated[list[str] | None, typer.Argument(help="Experiments, such as leml/table-5.")] = None,
+    show_list: Annotated[bool, typer.Option("--list", help="List the experiments and stop.")] = False,
+    datasets: Annotated[str, typer.Option(help="Only these, separated by commas.")] = "",
+    losses: Annotated[str, typer.Option(help="Only these: squared, logistic, squared_hinge.")] = "",
+    methods: Annotated[str, typer.Option(help="Only these, such as LEML.")] = "",
+    ratios: Annotated[str, typer.Option(help="Only these k/L, such as 0.2,0.4.")] = "",
+    observed: Annotated[str, typer.Option(help="Only these shares of known cells, such as 0.1,0.2.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Report the mean over so many seeds.")] = 1,
+    quick: Annotated[bool, typer.Option("--quick", help="Bibtex, one seed, the middle settings.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write all rows to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw all rows into this picture (needs matplotlib).")] = None,
+) -> None:
+    """Run published tables and figures again and set our numbers beside the papers'."""
+    from labelgap.reproduce import command
+
+    filters = {"datasets": datasets, "losses": losses, "methods": methods, "ratios": ratios, "observed": observed}
+    try:
+        if show_list or not names:
+            command.show_list()
+            raise typer.Exit(0 if show_list else 2)
+        interrupted = command.reproduce(names, filters, seeds=seeds, quick=quick, json=json, plot=plot)
+    except (ValueError, OSError, ImportError) as error:
+        _fail(error)
+    if interrupted:
+        raise typer.Exit(130)
 
 
 @app.command()

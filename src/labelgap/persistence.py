@@ -9,8 +9,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,8 @@ class ModelFileError(ValueError):
 def write_model(path: str | os.PathLike, header: dict[str, Any], values: dict[str, Any]) -> None:
     """Write a header of plain JSON and values that may also be arrays and sparse matrices."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
     arrays: dict[str, np.ndarray] = {}
     described = {name: _describe(name, value, arrays) for name, value in values.items()}
     text = json.dumps({"format": FORMAT, "library": "labelgap", **header, "attributes": described}, indent=1)
@@ -71,24 +76,41 @@ def _describe(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
 def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the header and the values of a model file, or say why it cannot be read."""
     path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"There is no model file {path}.")
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no model file {path}; check the path.")
+    with _one_error(path), zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read(HEADER))
+        _check_header(path, header)
+        described = header.pop("attributes")
+        return header, {_attribute(name): _restore(archive, name, note) for name, note in described.items()}
+
+
+@contextmanager
+def _one_error(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged file provokes in the readers of zip, JSON and arrays into one error."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            header = json.loads(archive.read(HEADER))
-            _check_header(path, header)
-            described = header.pop("attributes")
-            return header, {name: _restore(archive, name, note) for name, note in described.items()}
-    except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, EOFError, UnicodeDecodeError) as error:
+        yield
+    except (ModelFileError, MemoryError, PermissionError):
+        raise
+    except Exception as error:
         raise ModelFileError(
             f"{path} is not a whole labelgap model ({error}); it may have been cut short. Save the model again."
         ) from error
 
 
+def _attribute(name: str) -> str:
+    """Return the name if it is one that fit sets: a file must not replace methods or parameters."""
+    if not re.fullmatch(r"[a-z]\w*_", name):
+        raise ValueError(f"it sets {name!r}")
+    return name
+
+
 def _check_header(path: Path, header: Any) -> None:
     if not isinstance(header, dict) or header.get("library") != "labelgap":
         raise ModelFileError(f"{path} was not written by labelgap.")
-    if header.get("format", 0) > FORMAT:
+    if not isinstance(header.get("format"), int):
+        raise ModelFileError(f"{path} does not say its model format; save the model again.")
+    if header["format"] > FORMAT:
         raise ModelFileError(
             f"{path} has model format {header['format']} and this version of labelgap reads up to {FORMAT}; "
             "upgrade labelgap to load it."
@@ -103,7 +125,9 @@ def _restore(archive: zipfile.ZipFile, name: str, note: dict[str, Any]) -> Any:
     kind = note["kind"]
     if kind == "csr":
         parts = tuple(_load_array(archive, f"{name}.{part}") for part in _SPARSE_PARTS)
-        return sp.csr_array(parts, shape=tuple(note["shape"]))
+        csr = sp.csr_array(parts, shape=tuple(note["shape"]))
+        csr.check_format(full_check=True)  # compiled kernels trust the indices
+        return csr
     if kind == "strings":
         return np.array(note["values"], dtype=object)
     return _load_array(archive, name) if kind == "array" else note["value"]

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
+from numbers import Integral
 from types import ModuleType
 from typing import Any
 
@@ -37,9 +38,9 @@ def n_threads(n_jobs: int | None = None) -> int:
     """
     if n_jobs is None:
         return _n_threads.get() or available_cores()
-    if n_jobs == 0:
-        raise ValueError("n_jobs=0 has no meaning; pass a positive number, or -1 for all cores.")
-    return n_jobs if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)
+    if not isinstance(n_jobs, Integral) or n_jobs == 0:
+        raise ValueError(f"n_jobs={n_jobs!r} has no meaning; pass a positive integer, or -1 for all cores.")
+    return int(n_jobs) if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from numbers import Integral
 from typing import Any, Self
@@ -14,15 +15,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import ClassifierTags
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap import __version__
+from labelgap.estimators.parameters import check_choice, is_float_type
 from labelgap.kernels import Backend, get_backend
-from labelgap.losses import Loss
+from labelgap.losses import LOSSES, Loss
 from labelgap.metrics import PrecisionAtK
 from labelgap.observations import Container, Labels, as_labels
 from labelgap.persistence import ModelFileError, read_model, write_model
-from labelgap.runtime import threads
+from labelgap.runtime import n_threads, threads
 
 ROWS_PER_BLOCK_CELLS = 1 << 24
 
@@ -59,7 +61,9 @@ class MultiLabelEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         with threads(self.n_jobs):
-            return self._decide(self._embed(self._check_rows(X)))
+            factors = self._embed(self._check_rows(X))
+            # In the blocks of predict, so that rounding cannot make the two disagree.
+            return np.concatenate([self._decide(block) for block in self._blocks(factors)])
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row, in the container and the encoding that ``Y`` had in :meth:`fit`."""
@@ -76,30 +80,42 @@ class MultiLabelEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         n_labels = len(self.label_factors_)
-        if not 1 <= k <= n_labels:
-            raise ValueError(f"k={k} is out of range; there are {n_labels} labels, so pass 1 to {n_labels}.")
-        with threads(self.n_jobs):
-            factors = self._embed(self._check_rows(X))
-            indices, scores = self._kernels().topk(factors, self.label_factors_, k)
-        return indices, scores - scores.dtype.type(self.threshold_)
+        if not isinstance(k, Integral) or not 1 <= k <= n_labels:
+            raise ValueError(
+                f"k={k!r} is out of range; there are {n_labels} labels, so pass an integer from 1 to {n_labels}."
+            )
+        return self._topk(self._check_rows(X), int(k))
 
-    def score(self, X: Any, Y: Any, observed: Any = None) -> float:
-        """Return the precision at 1 over known cells; rows without a known positive are left out."""
+    def score(self, X: Any, y: Any, observed: Any = None) -> float:
+        """Return the precision at 1 over known cells; rows without a known positive are left out.
+
+        ``y`` are labels in any form that :meth:`fit` takes (scikit-learn passes them by this name).
+        """
         check_is_fitted(self)
-        X = self._check_rows(X)
-        labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
-        scores = self.predict_topk(X, 1) if labels.complete else self.known_scores(X, labels)
+        X, labels = self._check_rows(X), as_labels(y, observed, self.absent)  # type: ignore[arg-type]
+        self._check_match(X, labels)
+        scores = self._topk(X, 1) if labels.complete else self._known_scores(X, labels)
         return PrecisionAtK(1).update(labels, scores).compute()
 
     def known_scores(self, X: Any, Y: Any) -> sp.csr_array:
         """Return decision values at the known cells of Y alone, as a sparse matrix with that pattern."""
         check_is_fitted(self)
-        labels = as_labels(Y, absent=self.absent)  # type: ignore[arg-type]
+        X, labels = self._check_rows(X), as_labels(Y, absent=self.absent)  # type: ignore[arg-type]
+        self._check_match(X, labels)
+        return self._known_scores(X, labels)
+
+    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
+        with threads(self.n_jobs):
+            indices, scores = self._kernels().topk(self._embed(X), self.label_factors_, k)
+        return indices, scores - scores.dtype.type(self.threshold_)
+
+    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
         pattern = labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
         with threads(self.n_jobs):
-            factors, kernels = self._embed(self._check_rows(X)), self._kernels()
+            factors, kernels = self._embed(X), self._kernels()
             scores = kernels.sddmm(kernels.prepare(pattern, factors.dtype), factors, self.label_factors_)
-        return sp.csr_array((scores - self.threshold_, pattern.indices, pattern.indptr), shape=pattern.shape)
+        scores -= scores.dtype.type(self.threshold_)
+        return sp.csr_array((scores, pattern.indices, pattern.indptr), shape=pattern.shape)
 
     def _decide(self, factors: NDArray) -> NDArray:
         scores = factors @ self.label_factors_.T
@@ -115,10 +131,38 @@ class MultiLabelEstimator(BaseEstimator):
         return get_backend(self.device)
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
-        # SciPy's products and our kernels both want sorted CSR.
-        return validate_data(
-            self, X, reset=reset, accept_sparse="csr", dtype=np.dtype(self.dtype).type, accept_large_sparse=True
-        )
+        # SciPy's products and our kernels both want CSR. A number that overflows is reported as infinity below.
+        with np.errstate(over="ignore"):
+            return validate_data(
+                self, X, reset=reset, accept_sparse="csr", dtype=np.dtype(self.dtype).type, accept_large_sparse=True
+            )
+
+    def _check_common(self) -> None:
+        """Refuse a value of a shared parameter that means nothing."""
+        check_choice("absent", self.absent, ("negative", "unknown"))
+        if not is_float_type(self.dtype):
+            raise ValueError(f"dtype={self.dtype!r} is not supported; use 'float32' or 'float64'.")
+        n_threads(self.n_jobs)
+        self._kernels()
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        """Put every attribute back if the block fails, so that no estimator is left half fitted."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
+
+    def _check_match(self, X: Any, labels: Labels) -> None:
+        """Refuse labels that do not belong to these rows or to this model."""
+        _check_rows_match(X, labels)
+        if labels.shape[1] != len(self.label_factors_):
+            raise ValueError(
+                f"Y has {labels.shape[1]} labels and {type(self).__name__} was fitted with "
+                f"{len(self.label_factors_)}; pass a column for each label of fit."
+            )
 
     def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
         """Return validated rows and labels, or say what is wrong with them."""
@@ -127,11 +171,9 @@ class MultiLabelEstimator(BaseEstimator):
                 f"{type(self).__name__} requires y to be passed, but the target y is None: "
                 "Y holds the labels, one row for each row of X."
             )
-        if np.dtype(self.dtype) not in (np.dtype("float32"), np.dtype("float64")):
-            raise ValueError(f"dtype={self.dtype!r} is not supported; use 'float32' or 'float64'.")
         X = self._check_rows(X, reset=True)
         labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
-        check_consistent_length(X, labels)
+        _check_rows_match(X, labels)
         if labels.shape[1] == 0:
             raise ValueError("Y has no labels: its shape is (n, 0). Pass at least one column.")
         if labels.n_known == 0:
@@ -166,29 +208,16 @@ class MultiLabelEstimator(BaseEstimator):
         return tags
 
 
-def check_number(name: str, value: Any, kind: type, *, least: float, optional: bool = False) -> None:
-    """Refuse a parameter that is not a finite number of that kind and at least ``least``.
-
-    >>> check_number("alpha", -1.0, Real, least=0)
-    Traceback (most recent call last):
-    ValueError: alpha=-1.0 is out of range; pass a finite number of at least 0.
-    """
-    if optional and value is None:
-        return
-    if not isinstance(value, kind) or isinstance(value, bool) or not least <= value < np.inf:  # type: ignore[operator]
-        what = "an integer" if kind is Integral else "a finite number"
-        raise ValueError(f"{name}={value!r} is out of range; pass {what} of at least {least}.")
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Refuse a parameter that is none of the choices."""
-    if value not in choices:
-        raise ValueError(f"{name}={value!r} is not known; choose from {list(choices)}.")
+def _check_rows_match(X: Any, labels: Labels) -> None:
+    if X.shape[0] != len(labels):
+        raise ValueError(
+            f"X has {X.shape[0]} rows and Y has {len(labels)}; pass one row of labels for each row of X."
+        )
 
 
 def _plain(name: str, value: Any) -> Any:
     """Return a parameter as JSON can hold it."""
-    if isinstance(value, Loss):
+    if isinstance(value, Loss) and type(value) is LOSSES.get(value.name):
         value = value.name
     if isinstance(value, np.generic):
         value = value.item()
@@ -217,12 +246,29 @@ def load(path: str | os.PathLike) -> MultiLabelEstimator:
     """
     header, values = read_model(path)
     classes = {cls.__name__: cls for cls in _all_subclasses(MultiLabelEstimator)}
-    if header["estimator"] not in classes:
-        raise ModelFileError(f"{path} holds a {header['estimator']}, which this version of labelgap does not have.")
-    model = classes[header["estimator"]](**header["parameters"])
-    for name, value in values.items():
-        setattr(model, name, Container(**value) if name == "container_" else value)
+    name = header.get("estimator")
+    if name not in classes:
+        raise ModelFileError(
+            f"{path} holds an estimator {name!r}, which this version of labelgap does not have; upgrade labelgap."
+        )
+    missing = _fitted_names(classes[name]) - values.keys()
+    if missing:
+        raise ModelFileError(f"{path} lacks {', '.join(sorted(missing))}; save the model again.")
+    try:
+        model = classes[name](**header["parameters"])
+        values["container_"] = Container(**values["container_"])
+    except (KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{path} has a header that does not fit {name} ({error}); save the model again."
+        ) from error
+    vars(model).update(values)
     return model
+
+
+def _fitted_names(cls: type) -> set[str]:
+    """Return the attributes that a class declares as there after fit."""
+    declared = (name for base in cls.__mro__ for name in vars(base).get("__annotations__", ()))
+    return {name for name in declared if name.endswith("_") and not name.startswith("_")}
 
 
 def _all_subclasses(cls: type) -> Iterator[type]:

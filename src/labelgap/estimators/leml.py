@@ -10,10 +10,11 @@ from typing import Any, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
-from labelgap.estimators.base import MultiLabelEstimator, check_choice, check_number
+from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import Labels
@@ -61,7 +62,8 @@ class LEML(MultiLabelEstimator):
         conjugate gradients; "tron" keeps it in a trust region. "auto" is direct where it applies, else cg for squared
         loss and tron for the others.
     kernel : {"linear", "rbf", "precomputed"} or callable, default="linear"
-        Replace the rows of X by their kernel values with the training rows (the paper's kernel extension).
+        Replace the rows of X by their kernel values with the training rows (the paper's kernel extension). A callable
+        gets the rows and the training rows and returns the matrix of kernel values, one row for each row.
     gamma : float, optional
         The parameter of the rbf kernel; 1 / features by default.
     max_iter : int, default=30
@@ -112,6 +114,9 @@ class LEML(MultiLabelEstimator):
     >>> model.predict([[1.0, 0.05]])
     array([[1., 0., 1.]])
     """
+
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
 
     def __init__(
         self,
@@ -174,19 +179,27 @@ class LEML(MultiLabelEstimator):
         """
         self._check_parameters()
         loss = get_loss(self.loss)
-        X, labels = self._check_fit(X, Y, observed)
-        with threads(self.n_jobs):
-            basis = self._expand(X, X)
-            k = self._rank(basis.shape[1], labels.shape[1])
+        with self._unchanged_on_error(), threads(self.n_jobs):
+            X, labels = self._check_fit(X, Y, observed)
+            basis = self._training_basis(X)
             problem = self._problem(basis, labels, loss)
-            state = self._start(problem, k)
+            state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
+            interrupt = self._run(problem, state, self._choose_solver(loss, labels))
+            self._store(state)
             self.container_, self.threshold_ = labels.container, loss.threshold
-            if self.kernel not in ("linear", "precomputed"):
-                self.training_rows_ = X
-            self._run(problem, state, self._choose_solver(loss, labels))
+        if interrupt is not None:
+            raise interrupt
+        if state.status is Status.MAX_ITER:
+            warnings.warn(
+                f"LEML stopped after max_iter={self.max_iter} alternations while F still fell by more than "
+                f"tol={self.tol:g} of itself; raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         return self
 
     def _check_parameters(self) -> None:
+        self._check_common()
         check_number("n_components", self.n_components, Integral, least=1, optional=True)
         check_number("alpha", self.alpha, Real, least=0)
         check_number("alpha_labels", self.alpha_labels, Real, least=0, optional=True)
@@ -194,6 +207,9 @@ class LEML(MultiLabelEstimator):
         check_number("max_iter", self.max_iter, Integral, least=1)
         check_choice("init", self.init, ("svd", "random"))
         check_choice("solver", self.solver, ("auto", "direct", "cg", "tron"))
+        check_number("gamma", self.gamma, Real, least=0, optional=True)
+        if not callable(self.kernel):
+            check_choice("kernel", self.kernel, ("linear", "rbf", "precomputed"))
 
     def _rank(self, n_features: int, n_labels: int) -> int:
         most = min(n_features, n_labels)
@@ -206,16 +222,29 @@ class LEML(MultiLabelEstimator):
             )
         return self.n_components
 
-    def _expand(self, X: Any, training_rows: Any) -> Any:
+    def _training_basis(self, X: Any) -> Any:
+        """Return what stands left of W in fit, and keep the training rows where a kernel will ask for them."""
+        if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
+            raise ValueError(
+                f"kernel='precomputed' takes the n×n kernel matrix of the training rows, and X has shape {X.shape}."
+            )
+        self.__dict__.pop("training_rows_", None)
+        if self.kernel not in ("linear", "precomputed"):
+            self.training_rows_ = X
+        return self._expand(X)
+
+    def _expand(self, X: Any) -> Any:
         """Return what stands left of W: the features themselves, or their kernel with the training rows."""
-        if self.kernel == "linear":
+        if self.kernel in ("linear", "precomputed"):
             return X
-        if self.kernel == "precomputed":
-            if X.shape[1] != self.n_features_in_ or (X is training_rows and X.shape[0] != X.shape[1]):
-                raise ValueError(f"kernel='precomputed' needs an n×n matrix of training kernels; X has {X.shape}.")
-            return X
-        options = {"gamma": self.gamma} if self.kernel == "rbf" else {}
-        return pairwise_kernels(X, training_rows, metric=self.kernel, **options).astype(self.dtype, copy=False)
+        rows = self.training_rows_
+        values = self.kernel(X, rows) if callable(self.kernel) else rbf_kernel(X, rows, gamma=self.gamma)
+        if np.shape(values) != (X.shape[0], rows.shape[0]):
+            raise ValueError(
+                f"kernel={self.kernel!r} returned shape {np.shape(values)} for {X.shape[0]} rows and {rows.shape[0]} "
+                "training rows; return an array with one value for each pair of them."
+            )
+        return np.asarray(values, self.dtype)
 
     def _problem(self, basis: Any, labels: Labels, loss: Loss) -> LowRank:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
@@ -251,7 +280,8 @@ class LEML(MultiLabelEstimator):
         solvers: dict[str, Solver] = {"direct": Direct(), "cg": NewtonCG(), "tron": TRON()}
         return solvers[name]
 
-    def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> None:
+    def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> KeyboardInterrupt | None:
+        """Alternate until done; an interrupt is handed back, so that the factors so far are stored first."""
         with progress(self.max_iter, "LEML", self.verbose) as advance:
 
             def after(state: Alternation) -> bool:
@@ -262,18 +292,10 @@ class LEML(MultiLabelEstimator):
 
             try:
                 alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as interrupt:
                 state.status = Status.STOPPED
-                self._store(state)
-                raise
-        self._store(state)
-        if state.status is Status.MAX_ITER:
-            warnings.warn(
-                f"LEML stopped after max_iter={self.max_iter} alternations while F still fell by more than "
-                f"tol={self.tol:g} of itself; raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
+                return interrupt
+        return None
 
     def _store(self, state: Alternation) -> None:
         W = state.W
@@ -288,9 +310,10 @@ class LEML(MultiLabelEstimator):
         return np.vstack([self.feature_factors_, self.intercept_factors_])
 
     def _embed(self, X: Any) -> NDArray:
-        basis = self._expand(X, getattr(self, "training_rows_", X))
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
-        factors = make_features(basis, kernels, dtype).times(self.feature_factors_.astype(dtype, copy=False))
+        factors = make_features(self._expand(X), kernels, dtype).times(
+            self.feature_factors_.astype(dtype, copy=False)
+        )
         factors += self.intercept_factors_
         return factors
 

@@ -24,12 +24,18 @@ class CompiledCell:
         self.cell = cell
 
 
+# The cells of this process by the name of their type: the cache on disk must hold names only, since a loss may be
+# defined in a script that another process cannot import.
+_CELLS: dict[str, Cell] = {}
+
+
 class CellType(types.Opaque):
     """The compiled type of one cell: equal for equal bytecode."""
 
     def __init__(self, cell: Cell) -> None:
-        self.cell = cell
-        super().__init__(f"Cell({type(cell).__qualname__}, {_fingerprint(cell)})")
+        name = f"Cell({type(cell).__qualname__}, {_fingerprint(cell)})"
+        _CELLS[name] = cell
+        super().__init__(name)
 
 
 def _fingerprint(cell: Cell) -> str:
@@ -72,7 +78,7 @@ def cell_curvature(cell: CompiledCell, a: float, b: float) -> float:
 def _register(placeholder: Any, position: int) -> None:
     @overload(placeholder, inline="always")
     def implement(cell, a, b):
-        compiled = njit(cell.cell.functions(np)[position])
+        compiled = njit(_CELLS[cell.name].functions(np)[position])
 
         def implementation(cell, a, b):
             return compiled(a, b)

@@ -16,44 +16,14 @@ ordinary sparse arithmetic. Nothing here makes an n×L array unless the user bro
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-Absent = Literal["negative", "unknown"]
-
-
-@dataclass(frozen=True)
-class Container:
-    """How the user wrote labels, so that predictions can be given back the same way.
-
-    Attributes
-    ----------
-    sparse : bool
-        True for a sparse matrix.
-    dtype : str
-        The type of its values.
-    negative : float
-        What stands for "no": 0, or −1 in a dense −1/+1 matrix.
-    """
-
-    sparse: bool = False
-    dtype: str = "int64"
-    negative: float = 0.0
-
-    def pack(self, positives: sp.csr_array) -> sp.csr_array | NDArray:
-        """Write a pattern of positives the way the user wrote labels.
-
-        >>> Container(negative=-1.0).pack(sp.csr_array(np.array([[1, 0]])))
-        array([[ 1, -1]])
-        """
-        if self.sparse:
-            return sp.csr_array(positives, dtype=self.dtype)
-        dense = positives.toarray().astype(self.dtype)
-        return dense if self.negative == 0 else np.where(dense != 0, dense, dense.dtype.type(self.negative))
+from labelgap.observations.patterns import as_pattern, csr_of, member, unless_full
+from labelgap.observations.reading import Absent, Container, read_dense, read_mask, read_sparse
 
 
 class Labels:
@@ -66,7 +36,7 @@ class Labels:
     observed : array-like or sparse matrix of shape (n, L), optional
         True where the label is known. Outside it ``Y`` is not looked at.
     absent : {"negative", "unknown"}
-        What a cell that a sparse ``Y`` does not store means.
+        What a cell that a sparse ``Y`` does not store means; with ``observed`` the mask alone decides.
 
     Attributes
     ----------
@@ -100,9 +70,9 @@ class Labels:
         if isinstance(Y, Labels):
             self.positives, self.known, self.container = _narrow(Y, observed)
         elif sp.issparse(Y):
-            self.positives, self.known, self.container = _read_sparse(Y, observed, absent)
+            self.positives, self.known, self.container = read_sparse(Y, observed, absent)
         else:
-            self.positives, self.known, self.container = _read_dense(Y, observed)
+            self.positives, self.known, self.container = read_dense(Y, observed)
 
     @classmethod
     def of_patterns(
@@ -110,10 +80,10 @@ class Labels:
     ) -> Labels:
         """Build labels from their two index structures; positives outside ``known`` are dropped."""
         self = object.__new__(cls)
-        self.positives = _pattern(positives)
-        self.known = None if known is None else _pattern(known)
+        self.positives = as_pattern(positives)
+        self.known = None if known is None else unless_full(as_pattern(known))
         if self.known is not None:
-            self.positives = _pattern(self.positives.multiply(self.known))
+            self.positives = as_pattern(self.positives.multiply(self.known))
         self.container = container or Container(sparse=True)
         return self
 
@@ -147,16 +117,16 @@ class Labels:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> Labels:
-        if isinstance(rows, tuple):
+        if isinstance(rows, tuple) and rows:
             rows, *rest = rows
-            if any(part is not Ellipsis and part != slice(None) for part in rest):
-                raise IndexError("Labels are indexed by rows only.")
-        if isinstance(rows, int | np.integer):
-            rows = [rows]
-        index = np.arange(len(self))[rows]
+            if not all(part is Ellipsis or (isinstance(part, slice) and part == slice(None)) for part in rest):
+                raise IndexError("Labels are indexed by rows only; write labels[rows].")
+        index = np.atleast_1d(np.arange(len(self))[rows])
+        if index.ndim != 1:
+            raise IndexError(f"Labels are indexed by rows only, and the index has {index.ndim} dimensions.")
         part = object.__new__(Labels)
         part.positives = self.positives[index]
-        part.known = None if self.known is None else self.known[index]
+        part.known = None if self.known is None else unless_full(self.known[index])
         part.container = self.container
         return part
 
@@ -171,7 +141,7 @@ class Labels:
         """Return a dense n×L array of 0, 1 and NaN: for small data and for looking."""
         dense = self.positives.toarray().astype(float)
         if self.known is not None:
-            dense[~self.known.toarray().astype(bool)] = np.nan
+            dense[~self.known.toarray()] = np.nan
         return dense
 
     def encode(self, negative: float, positive: float, dtype: Any = np.float64) -> sp.csr_array:
@@ -188,11 +158,11 @@ class Labels:
             targets = np.full((n, L), negative, dtype)
             targets[self.positives.nonzero()] = positive
             index = np.tile(np.arange(L, dtype=np.int32), n)
-            return sp.csr_array((targets.ravel(), index, np.arange(n + 1) * L), shape=(n, L))
+            return csr_of(targets.ravel(), index, np.arange(n + 1) * L, (n, L))
         known = self.known
-        is_positive = _member(known, self.positives)
+        is_positive = member(known, self.positives)
         data = np.where(is_positive, positive, negative).astype(dtype)
-        return sp.csr_array((data, known.indices, known.indptr), shape=known.shape)
+        return csr_of(data, known.indices, known.indptr, known.shape)
 
 
 def as_labels(Y: Any, observed: Any = None, absent: Absent = "negative") -> Labels:
@@ -206,143 +176,11 @@ def as_labels(Y: Any, observed: Any = None, absent: Absent = "negative") -> Labe
     return Labels(Y, observed, absent=absent)
 
 
-def _pattern(matrix: Any) -> sp.csr_array:
-    """Return the non-zero cells as a canonical CSR of True, with 32-bit indices where they fit."""
-    csr = sp.csr_array(matrix, copy=True)
-    csr.sum_duplicates()
-    csr.eliminate_zeros()
-    csr.data = np.ones(csr.nnz, bool)
-    return csr
-
-
-def _keys(pattern: sp.csr_array) -> NDArray[np.int64]:
-    rows = np.repeat(np.arange(pattern.shape[0], dtype=np.int64), np.diff(pattern.indptr))
-    return rows * pattern.shape[1] + pattern.indices
-
-
-def _member(cells: sp.csr_array, subset: sp.csr_array) -> NDArray[np.bool_]:
-    """Tell for each stored cell of a canonical pattern whether it is in ``subset``, itself a part of it."""
-    member = np.zeros(cells.nnz, bool)
-    member[np.searchsorted(_keys(cells), _keys(subset))] = True
-    return member
-
-
-def _mask(observed: Any, shape: tuple[int, int]) -> sp.csr_array | None:
-    mask = observed if sp.issparse(observed) else np.asarray(observed)
-    if mask.ndim != 2 or tuple(mask.shape) != tuple(shape):
-        raise ValueError(
-            f"observed has shape {tuple(mask.shape)} and Y has {tuple(shape)}; pass one flag for each cell of Y."
-        )
-    if mask.dtype.kind not in "biuf":
-        raise ValueError(f"observed holds {mask.dtype}; pass booleans, True where the label is known.")
-    pattern = _pattern(mask)
-    return None if pattern.nnz == shape[0] * shape[1] else pattern
-
-
 def _narrow(labels: Labels, observed: Any) -> tuple[sp.csr_array, sp.csr_array | None, Container]:
     if observed is None:
         return labels.positives, labels.known, labels.container
-    mask = _mask(observed, labels.shape)
+    mask = read_mask(observed, labels.shape)
     if mask is not None and labels.known is not None:
-        mask = _pattern(mask.multiply(labels.known))
+        mask = as_pattern(mask.multiply(labels.known))
     narrowed = Labels.of_patterns(labels.positives, mask if mask is not None else labels.known)
     return narrowed.positives, narrowed.known, labels.container
-
-
-def _check_values(values: NDArray, where: Any) -> float:
-    """Refuse anything that is not 0/1 or −1/+1, and return what stands for "no" (0 or −1)."""
-    wrong = (values != 0) & (values != 1) & (values != -1)
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        row, label = where(first)
-        raise ValueError(
-            f"Y holds {values[first]!r} at row {row}, label {label}; labels must be 0/1, bool or −1/+1, "
-            "with NaN (or observed=) for unknown ones. "
-            "Unknown label type: a class index or a number is not a set of labels; "
-            "sklearn.preprocessing.MultiLabelBinarizer turns sets of tags into 0/1."
-        )
-    has_minus, has_zero = bool((values == -1).any()), bool((values == 0).any())
-    if has_minus and has_zero:
-        raise ValueError(
-            "Y mixes 0 and −1, so it is unclear which of them means negative and which unknown; "
-            "write negatives one way, and unknown cells as NaN or with observed=."
-        )
-    return -1.0 if has_minus else 0.0
-
-
-def _numeric(values: NDArray) -> NDArray:
-    if values.dtype.kind in "biuf":
-        return values
-    try:
-        return values.astype(float)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"Y holds {values.dtype} values that are not numbers ({error}); labels must be 0/1, bool or −1/+1. "
-            "sklearn.preprocessing.MultiLabelBinarizer turns sets of tags into 0/1."
-        ) from error
-
-
-def _read_dense(Y: ArrayLike, observed: Any) -> tuple[sp.csr_array, sp.csr_array | None, Container]:
-    dense = _numeric(np.asarray(Y))
-    if dense.ndim != 2:
-        raise ValueError(
-            f"Y must have two dimensions, rows × labels, and has {dense.ndim}; "
-            "for a single label pass y.reshape(-1, 1)."
-        )
-    signed = dense.astype(np.int8) if dense.dtype == bool else dense
-    missing = np.isnan(signed) if signed.dtype.kind == "f" else np.zeros(signed.shape, bool)
-    known = None if observed is None else _mask(observed, dense.shape)
-    if observed is None:
-        given = ~missing
-        known = _pattern(given) if missing.any() else None
-    else:
-        given = np.ones(dense.shape, bool) if known is None else known.toarray().astype(bool)
-        if (missing & given).any():
-            row, label = np.argwhere(missing & given)[0]
-            raise ValueError(
-                f"observed says that row {row}, label {label} is known, but Y is NaN there; "
-                "clear the flag or fill the value."
-            )
-    cells = np.flatnonzero(given)
-    negative = _check_values(signed.ravel()[cells], lambda c: np.unravel_index(cells[c], dense.shape))
-    positives = _pattern((signed == 1) & given)
-    return positives, known, Container(False, dense.dtype.name, negative)
-
-
-def _read_sparse(Y: Any, observed: Any, absent: Absent) -> tuple[sp.csr_array, sp.csr_array | None, Container]:
-    csr = sp.csr_array(Y, copy=True)
-    csr.sum_duplicates()
-    csr.data = _numeric(csr.data)
-    if csr.data.dtype == bool:
-        csr.data = csr.data.astype(np.int8)
-    known = None if observed is None else _mask(observed, csr.shape)
-    if known is not None:
-        csr = _restrict(csr, known)
-    missing = np.isnan(csr.data) if csr.data.dtype.kind == "f" else np.zeros(csr.nnz, bool)
-    if missing.any():
-        if absent == "negative" or observed is not None:
-            raise ValueError(
-                "Y is sparse and stores NaN; leave unknown cells out and pass absent='unknown', "
-                "or name the known ones with observed=."
-            )
-        csr = _keep(csr, ~missing)
-    rows = np.repeat(np.arange(csr.shape[0]), np.diff(csr.indptr))
-    negative = _check_values(csr.data, lambda c: (rows[c], csr.indices[c]))
-    full = csr.nnz == (csr.shape[0] * csr.shape[1] if known is None else known.nnz)
-    if negative == -1 and absent == "negative" and not full:
-        raise ValueError(
-            "Y is sparse, stores −1 and leaves cells out: if those are unknown, pass absent='unknown'; "
-            "if they are negative, store only the positives."
-        )
-    if observed is None and absent == "unknown":
-        known = sp.csr_array((np.ones(csr.nnz, bool), csr.indices, csr.indptr), shape=csr.shape)
-    return _pattern(_keep(csr, csr.data == 1)), known, Container(True, Y.dtype.name)
-
-
-def _keep(csr: sp.csr_array, flags: NDArray[np.bool_]) -> sp.csr_array:
-    counts = np.concatenate([[0], np.cumsum(flags)])
-    return sp.csr_array((csr.data[flags], csr.indices[flags], counts[csr.indptr]), shape=csr.shape)
-
-
-def _restrict(csr: sp.csr_array, known: sp.csr_array) -> sp.csr_array:
-    return _keep(csr, np.isin(_keys(csr), _keys(known), assume_unique=True))

@@ -6,6 +6,7 @@ from labelgap.solvers.cg import conjugate_gradient
 from labelgap.solvers.direct import Direct
 from labelgap.solvers.linesearch import backtrack
 from labelgap.solvers.newton import NewtonCG
+from labelgap.solvers.reduced_rank import reduced_rank_regression
 from labelgap.solvers.subspace import leading_right_vectors
 from labelgap.solvers.tron import TRON
 
@@ -24,4 +25,5 @@ __all__ = [
     "backtrack",
     "conjugate_gradient",
     "leading_right_vectors",
+    "reduced_rank_regression",
 ]

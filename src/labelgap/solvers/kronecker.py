@@ -30,7 +30,13 @@ class Rotated:
     def solve(self, R: Array) -> Array:
         """Return K⁻¹ R by the eigenvectors; directions that neither term sees stay 0 (the least-norm solution)."""
         assert self.spectrum is not None
-        return self.spectrum.restore(self._inverse * self.spectrum.rotate(R @ self.Q)) @ self.Q.T
+        R = R @ self.Q
+        along = self.spectrum.rotate(R)
+        solved = self.spectrum.restore(self._inverse * along)
+        if len(self.spectrum.values) < len(R) and self.ridge > 0:
+            # Outside the row space of A only the ridge acts.
+            solved += (R - self.spectrum.restore(along)) / self.dtype.type(self.ridge)
+        return solved @ self.Q.T
 
     @property
     def _inverse(self) -> Array:

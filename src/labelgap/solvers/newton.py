@@ -22,7 +22,7 @@ class NewtonCG:
     preconditioner.
     """
 
-    tol: float = 1e-2
+    tol: float = 5e-2
     max_iter: int = 20
     cg_tol: float = 1e-1
     cg_iter: int = 50

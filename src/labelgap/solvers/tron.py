@@ -13,6 +13,7 @@ from labelgap.solvers.kronecker import preconditioner
 ACCEPT, POOR, GOOD = 1e-4, 0.25, 0.75  # η₀, η₁, η₂
 SHRINK_MOST, SHRINK, GROW = 0.25, 0.5, 4.0  # σ₁, σ₂, σ₃
 ROUNDING = 1e-12
+MOST_REJECTED = 10
 
 
 @dataclass
@@ -50,14 +51,15 @@ class TRON:
                 norm = inner(model.gradient, model.gradient) ** 0.5
             else:
                 rejected += 1
-            if rejected > 10 or abs(step.predicted) <= slack:
-                status = Status.CONVERGED if norm <= goal else Status.STALLED
-                return Solution(x, model.value, status, iteration + 1, taken)
+            if abs(step.predicted) <= slack:  # no step can be told from rounding any more
+                return Solution(x, model.value, Status.CONVERGED, iteration + 1, taken)
+            if rejected > MOST_REJECTED:
+                return Solution(x, model.value, Status.STALLED, iteration + 1, taken)
         status = Status.CONVERGED if norm <= goal else Status.MAX_ITER
         return Solution(x, model.value, status, self.max_iter, taken)
 
     def _step(self, model: Model, norm: float, radius: float) -> _Step:
-        """Minimise the model within the radius by truncated conjugate gradients (the first radius is ‖P⁻¹∇f‖_P).
+        """Minimise the model within the radius by truncated conjugate gradients; the first radius is ‖P⁻¹∇f‖_P.
 
         ⟨s, P s⟩, ⟨s, P d⟩ and ⟨d, P d⟩ follow from recurrences, so P itself is never applied.
         """
@@ -66,7 +68,7 @@ class TRON:
         s, residual = np.zeros_like(model.gradient), -model.gradient
         z = apply(residual)
         direction, rz = z.copy(), inner(residual, z)
-        radius = min(radius, rz**0.5)
+        radius = rz**0.5 if radius == np.inf else radius
         ss, sd, dd, products = 0.0, 0.0, rz, 0
         while inner(residual, residual) > (self.cg_tol * norm) ** 2 and products < self.cg_iter:
             image = model.hessp(direction)

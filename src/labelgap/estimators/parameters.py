@@ -1,0 +1,47 @@
+"""Checks of parameters: one clear error for each."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+
+def check_number(name: str, value: Any, kind: type, *, least: float, optional: bool = False) -> None:
+    """Refuse a parameter that is not a finite number of that kind and at least ``least``.
+
+    >>> check_number("alpha", -1.0, float, least=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: alpha=-1.0 is out of range; pass a finite number of at least 0.
+    """
+    if optional and value is None:
+        return
+    if not isinstance(value, kind) or isinstance(value, bool) or not least <= value < np.inf:  # type: ignore[operator]
+        what = "an integer" if kind is Integral else "a finite number"
+        raise ValueError(f"{name}={value!r} is out of range; pass {what} of at least {least}.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse a parameter that is none of the choices.
+
+    >>> check_choice("init", "magic", ("svd", "random"))
+    Traceback (most recent call last):
+        ...
+    ValueError: init='magic' is not known; choose from ['svd', 'random'].
+    """
+    if value not in choices:
+        raise ValueError(f"{name}={value!r} is not known; choose from {list(choices)}.")
+
+
+def is_float_type(dtype: Any) -> bool:
+    """Tell whether something names float32 or float64.
+
+    >>> is_float_type("float32"), is_float_type(np.int32), is_float_type("quick")
+    (True, False, False)
+    """
+    try:
+        return dtype is not None and np.dtype(dtype) in (np.dtype("float32"), np.dtype("float64"))
+    except TypeError:
+        return False

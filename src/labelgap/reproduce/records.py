@@ -1,0 +1,177 @@
+"""The records that experiments are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from labelgap.reproduce.study import Study
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is fitted and on what; equal settings are fitted once.
+
+    Attributes
+    ----------
+    dataset, method, loss : str
+        "bibtex", "LEML", "squared".
+    observed : float
+        The share of label cells that are known, |Ω| / nL.
+    k_ratio : float, optional
+        The rank as a share of the labels, k / L.
+    k : int, optional
+        The rank itself, where the paper names it.
+    iterations : int, optional
+        A fixed number of alternations, where the paper names it.
+    cores : int, optional
+        Threads, where the paper varies them.
+    """
+
+    dataset: str
+    method: str
+    loss: str
+    observed: float = 1.0
+    k_ratio: float | None = None
+    k: int | None = None
+    iterations: int | None = None
+    cores: int | None = None
+
+    def rank(self, n_features: int, n_labels: int) -> int:
+        """Return k = ⌊ratio · L⌋, or the k given, but no more than min(d, L): a rank beyond it changes nothing.
+
+        >>> Setting("bibtex", "LEML", "squared", k_ratio=0.4).rank(1836, 159)
+        63
+        """
+        # 0.29 · 100 is 28.999…: a product that misses an integer by rounding is that integer.
+        k = self.k if self.k is not None else math.floor((self.k_ratio or 1.0) * n_labels + 1e-9)
+        return max(1, min(k, n_features, n_labels))
+
+    def __str__(self) -> str:
+        rank = f"k = {self.k}" if self.k is not None else "" if self.k_ratio is None else f"k/L {self.k_ratio:.0%}"
+        known = "" if self.observed == 1 else f"{self.observed:.0%} known"
+        cores = "" if self.cores is None else f"{self.cores} core{'s' * (self.cores > 1)}"
+        return ", ".join(part for part in (self.dataset, rank, known, self.loss, self.method, cores) if part)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One fit with one seed: what it reached, what validation chose, and how long the fit and all of it took."""
+
+    metrics: dict[str, float]
+    params: dict[str, Any]
+    fit_seconds: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One published number beside ours.
+
+    ``values`` has one number for each seed, and is empty where the method is not implemented; ``seconds`` is what
+    the fits of this row took, validation included.
+    """
+
+    experiment: str
+    setting: Setting
+    metric: str
+    paper: float | None = None
+    values: tuple[float, ...] = ()
+    params: tuple[dict[str, Any], ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def ours(self) -> float | None:
+        """The mean over seeds."""
+        return fmean(self.values) if self.values else None
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over seeds."""
+        return pstdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's."""
+        return None if self.ours is None or self.paper is None else self.ours - self.paper
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user asked for; an empty filter lets everything through.
+
+    >>> options = Options(datasets=("bibtex",), ratios=(0.4,))
+    >>> options.keeps(Setting("bibtex", "LEML", "squared", k_ratio=0.2))
+    False
+    """
+
+    datasets: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    ratios: tuple[float, ...] = ()
+    observed: tuple[float, ...] = ()
+    seeds: int = 1
+
+    def keeps(self, setting: Setting) -> bool:
+        """Tell whether a setting passes all filters; one without a k/L passes any filter of it."""
+        return (
+            (not self.datasets or setting.dataset in self.datasets)
+            and (not self.losses or setting.loss in self.losses)
+            and (not self.methods or setting.method in self.methods)
+            and (setting.k_ratio is None or _among(setting.k_ratio, self.ratios))
+            and (setting.observed == 1 or _among(setting.observed, self.observed))
+        )
+
+
+def quick(seeds: int = 1) -> Options:
+    """Return the options of a first look: Bibtex, k = 0.4 L, 20 % of the cells known where some are missing."""
+    return Options(datasets=("bibtex",), ratios=(0.4,), observed=(0.2,), seeds=seeds)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A published table or figure that can be run again.
+
+    Attributes
+    ----------
+    name : str
+        Paper and number: "leml/table-5".
+    paper, title : str
+        What to cite, and what it shows.
+    run : callable
+        Takes a :class:`labelgap.reproduce.study.Study` and yields :class:`Row` s as they are finished.
+    settings : callable
+        Returns every setting of the experiment, so that a filter that leaves nothing is noticed before anything runs.
+    x : str, optional
+        The attribute of a setting that a figure has on its horizontal axis; without it a plot has bars.
+    notes : tuple of str
+        What a reader must know to compare.
+    """
+
+    name: str
+    paper: str
+    title: str
+    run: Callable[[Study], Iterator[Row]]
+    settings: Callable[[], list[Setting]]
+    x: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass
+class Report:
+    """What a run brought: its rows, what a reader must know about them, and whether it was cut short."""
+
+    experiments: list[Experiment]
+    options: Options
+    rows: list[Row] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    interrupted: bool = False
+
+
+def _among(value: float, allowed: tuple[float, ...]) -> bool:
+    return not allowed or any(math.isclose(value, choice) for choice in allowed)

@@ -1,0 +1,243 @@
+"""The rooms of the house: who may import whom, what is exported, and what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import json
+import os
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import labelgap
+
+SOURCE = Path(labelgap.__file__).parent
+# The floor of each room: a module imports from lower floors or from its own room.
+FLOORS = {
+    "runtime": 0,
+    "kernels": 1,
+    "observations": 1,
+    "datasets": 1,
+    "losses": 2,
+    "regularizers": 2,
+    "solvers": 2,
+    "metrics": 2,
+    "persistence": 3,
+    "objectives": 3,
+    "estimators": 4,
+    "model_selection": 5,
+    "distributed": 5,
+    "reproduce": 6,
+    "serve": 6,
+    "cli": 6,
+    "demo": 6,
+    "__main__": 6,
+}
+# Front doors stand on one floor and open onto each other; the rooms below them do not.
+FRONT = 6
+OPTIONAL = {"torch", "dask", "distributed", "matplotlib", "fastapi", "uvicorn"}
+MODULES = sorted(SOURCE.rglob("*.py"))
+relative = [str(path.relative_to(SOURCE)) for path in MODULES]
+
+
+def room_of(path):
+    """The first part of a module's name below labelgap; None for the package itself."""
+    first = path.relative_to(SOURCE).parts[0]
+    return None if first == "__init__.py" else first.removesuffix(".py")
+
+
+def absolute_names(node, path):
+    """Full names that an import statement may load: ``from a import b`` is a, and a.b where that is a module."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    base = node.module or ""
+    if node.level:
+        package = ("labelgap", *path.relative_to(SOURCE).parts[: -node.level])
+        base = ".".join([*package, base]).rstrip(".")
+    return [f"{base}.{alias.name}" for alias in node.names]
+
+
+def imports(path, tree=None):
+    """Every name that a module imports, at its head or inside its functions."""
+    tree = tree or ast.parse(path.read_text(encoding="utf-8"))
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+    return [name for node in nodes for name in absolute_names(node, path)]
+
+
+def breaches(path, names):
+    """Imports of labelgap that lead up, or across to another room of the same floor."""
+    here = room_of(path)
+    for name in names:
+        parts = name.split(".")
+        if parts[0] != "labelgap" or name == "labelgap.__version__":
+            continue
+        there = parts[1] if len(parts) > 1 else None
+        if there not in FLOORS:
+            yield f"{name} is no room"
+        elif there != here and not (FLOORS[there] < FLOORS[here] or FLOORS[here] == FLOORS[there] == FRONT):
+            yield f"{here} (floor {FLOORS[here]}) imports {name} (floor {FLOORS[there]})"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_imports_lead_down(path):
+    here = room_of(path)
+    if here is None:
+        assert [name for name in imports(path) if name.startswith("labelgap")] == []
+        return
+    assert here in FLOORS, f"give {here} a floor in FLOORS"
+    assert list(breaches(path, imports(path))) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "wrong"),
+    [
+        ("solvers/x.py", "from labelgap.losses import Loss", True),
+        ("solvers/x.py", "import labelgap.estimators", True),
+        ("solvers/x.py", "def f():\n    from labelgap import metrics", True),
+        ("solvers/x.py", "from ..objectives import LowRank", True),
+        ("solvers/x.py", "from .base import inner", False),
+        ("solvers/x.py", "from labelgap.solvers.base import inner", False),
+        ("solvers/x.py", "from labelgap.runtime import threads", False),
+        ("kernels/x.py", "from labelgap.observations import Labels", True),
+        ("losses.py", "from labelgap import __version__", False),
+        ("losses.py", "from labelgap import LEML", True),
+        ("estimators/x.py", "from labelgap.persistence import read_model", False),
+        ("cli.py", "from labelgap.demo import run", False),
+    ],
+)
+def test_the_walk_finds_a_breach(module, line, wrong):
+    path = SOURCE / module
+    assert bool(list(breaches(path, imports(path, ast.parse(line))))) == wrong
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_optional_packages_are_imported_late(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    early = (
+        node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in inside
+    )
+    roots = {name.split(".")[0] for node in early for name in absolute_names(node, path)}
+    assert not roots & OPTIONAL
+
+
+# --- exported names -------------------------------------------------------------------------------------------------
+
+
+def test_every_exported_name_is_there_and_documented():
+    assert labelgap.__version__.count(".") == 2
+    assert len(labelgap.__all__) == len(set(labelgap.__all__))
+    for name in labelgap.__all__:
+        value = getattr(labelgap, name)
+        assert name in dir(labelgap)
+        if name != "__version__":
+            assert callable(value)
+            assert value.__doc__, f"{name} has no docstring"
+            assert value.__module__.startswith("labelgap.")
+
+
+def test_names_are_listed_once_and_unknown_ones_are_refused():
+    assert len(dir(labelgap)) == len(set(dir(labelgap)))
+    with pytest.raises(AttributeError, match="module 'labelgap' has no attribute 'magic'"):
+        _ = labelgap.magic
+
+
+def sorting(name):
+    """CONSTANTS, then Classes, then functions, each in alphabetical order."""
+    kind = 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2
+    return kind, name
+
+
+def packages():
+    return sorted(path.parent for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE)
+
+
+@pytest.mark.parametrize("folder", packages(), ids=lambda folder: folder.name)
+def test_the_names_of_a_package(folder):
+    module = importlib.import_module("labelgap." + ".".join(folder.relative_to(SOURCE).parts))
+    assert module.__doc__
+    names = getattr(module, "__all__", [])
+    assert names == sorted(names, key=sorting)
+    assert len(names) == len(set(names))
+    for name in names:
+        assert hasattr(module, name), f"{name} is exported and not there"
+
+
+def test_every_module_has_a_docstring():
+    found = [info.name for info in pkgutil.walk_packages([str(SOURCE)], "labelgap.")]
+    assert len(found) > 20
+    for path in MODULES:
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
+
+
+# --- what an import costs -------------------------------------------------------------------------------------------
+
+
+def run(code, **environment):
+    """Run code in a fresh interpreter and return the JSON that it prints last."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+IMPORT = """
+import json, sys, time
+start = time.process_time()
+import labelgap
+print(json.dumps({"seconds": time.process_time() - start, "loaded": sorted(sys.modules)}))
+"""
+
+
+def test_import_is_quick_and_loads_nothing_large():
+    found = run(IMPORT)
+    assert found["seconds"] < 1
+    heavy = {"torch", "dask", "matplotlib", "numba", "sklearn", "scipy", "numpy", "fastapi", "typer", "rich"}
+    assert heavy.isdisjoint(found["loaded"])
+
+
+def test_the_estimators_load_no_optional_package():
+    code = "import json, sys; from labelgap import LEML; print(json.dumps(sorted(sys.modules)))"
+    assert OPTIONAL.isdisjoint(run(code))
+
+
+FIT = """
+import json
+import numpy as np
+from labelgap import LEML
+from labelgap.kernels import loops
+X = np.random.RandomState(0).standard_normal((8, 3))
+Y = np.array([[1, 0], [0, 1], [1, np.nan], [np.nan, 0]] * 2)
+LEML(1, n_jobs=1, random_state=0).fit(X, Y)
+names = ("cells_model", "cells_hessp", "cells_value", "spmm")
+stats = {name: getattr(loops, name).stats for name in names}
+count = lambda which: {name: sum(getattr(stats[name], which).values()) for name in names}
+print(json.dumps({"hits": count("cache_hits"), "misses": count("cache_misses")}))
+"""
+
+
+def test_kernels_are_compiled_once(tmp_path):
+    """A second process finds what the first compiled, and compiles nothing."""
+    first = run(FIT, NUMBA_CACHE_DIR=str(tmp_path))
+    files = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")}
+    assert first["misses"]["cells_model"] == 1
+    assert any(path.suffix == ".nbi" for path in files)
+    second = run(FIT, NUMBA_CACHE_DIR=str(tmp_path))
+    assert second["hits"] == first["misses"]
+    assert not any(second["misses"].values())
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.nb*")} == files

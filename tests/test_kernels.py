@@ -1,0 +1,148 @@
+"""The CPU backend against its plain twin: empty rows, int64 indices, both precisions, any number of threads."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from labelgap.kernels import cpu, get_backend, of, reference
+from labelgap.losses import LOSSES, CellFunctions, Loss
+from labelgap.runtime import threads
+
+LOSS = [cls() for cls in LOSSES.values()]
+PRECISION = [np.float32, np.float64]
+
+
+def sparse(n, m, seed, *, density=0.2, wide=False):
+    rng = np.random.default_rng(seed)
+    A = sp.csr_array(sp.random(n, m, density, format="csr", random_state=seed))
+    A.data = rng.choice([-1.0, 1.0, 0.5], A.nnz)
+    keep = np.ones(n)
+    keep[: n // 5] = 0  # rows without a cell
+    A = sp.csr_array(sp.diags_array(keep) @ A)
+    A.eliminate_zeros()
+    if wide:
+        A.indptr, A.indices = A.indptr.astype(np.int64), A.indices.astype(np.int64)
+    return A
+
+
+@pytest.fixture(params=[(40, 30, 5, False), (700, 90, 24, True), (33, 500, 1, False)], ids=str)
+def problem(request):
+    n, L, k, wide = request.param
+    rng = np.random.default_rng(k)
+    return sparse(n, L, k, wide=wide), *(rng.standard_normal(shape) for shape in ((n, k), (L, k), (n, k)))
+
+
+def close(found, expected, dtype):
+    scale = max(1.0, np.abs(expected).max(initial=0))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=scale * (2e-5 if dtype == np.float32 else 1e-12))
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_products(problem, dtype, n_jobs):
+    A, B, H, _ = problem
+    P, R = cpu.prepare(A, dtype), reference.prepare(A, dtype)
+    B, H = B.astype(dtype), H.astype(dtype)
+    with threads(n_jobs):
+        close(cpu.spmm(P, H), reference.spmm(R, H), dtype)
+        close(cpu.spmm_t(P, B), reference.spmm_t(R, B), dtype)
+        close(cpu.sddmm(P, B, H), reference.sddmm(R, B, H), dtype)
+        close(cpu.gram(P), reference.gram(R), dtype)
+        close(cpu.gram(B), reference.gram(B), dtype)
+        close(cpu.spmm(cpu.transpose(P), B), reference.spmm(reference.transpose(R), B), dtype)
+        close(cpu.spmm(cpu.squared(P), H), reference.spmm(reference.squared(R), H), dtype)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("loss", LOSS, ids=repr)
+def test_passes_over_known_cells(problem, dtype, loss):
+    A, B, H, S = problem
+    P, R = cpu.prepare(A, dtype), reference.prepare(A, dtype)
+    B, H, S = (M.astype(dtype) for M in (B, H, S))
+    found, expected = cpu.cells_model(loss, P, B, H), reference.cells_model(loss, R, B, H)
+    tight = 1e-5 if dtype == np.float32 else 1e-12
+    assert found.value == pytest.approx(expected.value, rel=tight)
+    assert cpu.cells_value(loss, P, B, H) == pytest.approx(expected.value, rel=tight)
+    close(found.gradient, expected.gradient, dtype)
+    close(found.weights, expected.weights, dtype)
+    close(found.curvature, expected.curvature, dtype)
+    close(cpu.cells_hessp(P, found.curvature, S, H), reference.cells_hessp(R, expected.curvature, S, H), dtype)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("loss", LOSS, ids=repr)
+def test_passes_over_all_cells(problem, dtype, loss, monkeypatch):
+    monkeypatch.setattr(cpu, "BLOCK_BYTES", 1 << 13)  # several blocks even here
+    A, B, H, S = problem
+    P, R = cpu.prepare(A, dtype), reference.prepare(A, dtype)
+    B, H, S = (M.astype(dtype) for M in (B, H, S))
+    levels = (loss.negative, loss.positive)
+    found, expected = cpu.all_model(loss, P, levels, B, H), reference.all_model(loss, R, levels, B, H)
+    tight = 1e-5 if dtype == np.float32 else 1e-12
+    assert found.value == pytest.approx(expected.value, rel=tight)
+    assert cpu.all_value(loss, P, levels, B, H) == pytest.approx(expected.value, rel=tight)
+    close(found.gradient, expected.gradient, dtype)
+    close(found.weights, expected.weights, dtype)
+    close(cpu.all_hessp(loss, P, levels, B, S, H), reference.all_hessp(loss, R, levels, B, S, H), dtype)
+
+
+@pytest.mark.parametrize("k", [1, 3, 30])
+def test_topk_and_its_ties(problem, k, monkeypatch):
+    monkeypatch.setattr(cpu, "BLOCK_BYTES", 1 << 13)
+    _, B, H, _ = problem
+    B, H = np.round(B), np.round(H)  # many equal scores
+    indices, scores = cpu.topk(B, H, k)
+    expected_indices, expected_scores = reference.topk(B, H, k)
+    np.testing.assert_array_equal(indices, expected_indices)
+    np.testing.assert_array_equal(scores, expected_scores)
+
+
+def test_stored_zeros_are_cells():
+    A = sp.csr_array((np.array([0.0, 1.0]), np.array([0, 1]), np.array([0, 2])), shape=(1, 2))
+    B, H = np.ones((1, 1)), np.ones((2, 1))
+    squared = LOSSES["squared"]()
+    assert cpu.cells_value(squared, cpu.prepare(A, float), B, H) == pytest.approx(0.5)
+
+
+class Shifted(Loss):
+    """A loss with a parameter: two values of it must not share compiled code."""
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def functions(self, xp=np):
+        shift = self.shift
+
+        def value(a, b):
+            return b - a + shift
+
+        def gradient(a, b):
+            return 0 * b + 1.0
+
+        def curvature(a, b):
+            return 0 * b
+
+        return CellFunctions(value, gradient, curvature)
+
+
+def test_a_loss_defined_elsewhere_compiles_with_its_parameters():
+    A, B, H = cpu.prepare(np.ones((1, 1)), float), np.ones((1, 1)), np.ones((1, 1))
+    assert cpu.cells_value(Shifted(2.0), A, B, H) == 2.0
+    assert cpu.cells_value(Shifted(3.5), A, B, H) == 3.5
+
+
+def test_results_do_not_depend_on_threads():
+    A = cpu.prepare(sparse(3000, 200, 3), np.float32)
+    H = np.random.default_rng(0).standard_normal((200, 40)).astype(np.float32)
+    with threads(1):
+        alone = cpu.spmm(A, H)
+    with threads(2):
+        together = cpu.spmm(A, H)
+    np.testing.assert_array_equal(alone, together)
+
+
+def test_choice_of_backend():
+    assert get_backend("auto") is cpu
+    assert of(np.zeros(1)) is cpu
+    with pytest.raises(ValueError, match="device='tpu'"):
+        get_backend("tpu")

@@ -1,0 +1,176 @@
+"""LEML's mathematics: the same minimum by every solver, the closed form, the nuclear norm, planted truth."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import make_multilabel_classification
+
+from labelgap import LEML, Labels, hide_cells
+from labelgap.datasets import make_low_rank
+from labelgap.kernels import cpu
+from labelgap.losses import LOSSES
+from labelgap.metrics import instance_auc
+from labelgap.objectives import LowRank, label_cells, make_features
+from labelgap.solvers import TRON, Direct, NewtonCG, reduced_rank_regression
+
+EXACT = {
+    "cg": NewtonCG(tol=1e-9, cg_tol=1e-9, cg_iter=2000),
+    "cg, published form": NewtonCG(tol=1e-9, cg_tol=1e-9, cg_iter=2000, joint=True, precondition=False),
+    "tron": TRON(tol=1e-9, cg_iter=2000, max_iter=500),
+    "tron, published form": TRON(tol=1e-9, cg_iter=2000, max_iter=500, precondition=False),
+}
+
+
+def regression(n=60, d=12, L=9, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    Y = (X @ rng.standard_normal((d, L)) + rng.standard_normal((n, L)) > 0.8).astype(float)
+    return X, Y
+
+
+def problem(X, labels, loss, alpha, constant=True):
+    cells = label_cells(labels, LOSSES[loss](), cpu, np.float64)
+    return LowRank(cells, make_features(X, cpu, np.float64, constant=constant), alpha_left=alpha)
+
+
+@pytest.mark.parametrize("by_eigenvectors", [True, False])
+def test_all_solvers_end_at_the_same_objective(by_eigenvectors, monkeypatch):
+    if not by_eigenvectors:
+        monkeypatch.setattr("labelgap.objectives.features.EIGEN_LIMIT", 0)
+    X, Y = regression()
+    H = np.random.default_rng(1).standard_normal((9, 4))
+    objective = problem(sp.csr_array(X), Labels(Y), "squared", 0.5).given_right(H)
+    start = np.zeros((13, 4))
+    values = {name: solver.minimize(objective, start).value for name, solver in EXACT.items()}
+    values["direct"] = Direct(tol=1e-10, max_iter=2000).minimize(objective, start).value
+    best = min(values.values())
+    assert values == pytest.approx(dict.fromkeys(values, best), rel=1e-6)
+    assert values["direct"] <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_newton_methods_agree_on_every_subproblem(loss, gaps, side):
+    X, Y = regression(seed=2)
+    labels = hide_cells(Y, 0.5, random_state=0) if gaps else Labels(Y)
+    rng = np.random.default_rng(3)
+    W, H = 0.3 * rng.standard_normal((13, 4)), rng.standard_normal((9, 4))
+    both = problem(X, labels, loss, 0.5)
+    objective, start = (both.given_right(H), W) if side == "left" else (both.given_left(W), H)
+    found = {name: solver.minimize(objective, start) for name, solver in EXACT.items()}
+    best = min(solution.value for solution in found.values())
+    for name, solution in found.items():
+        assert solution.value == pytest.approx(best, rel=1e-8), name
+        scale = np.abs(objective.model(start).gradient).max()
+        assert np.abs(objective.model(solution.x).gradient).max() < 1e-6 * scale, name
+
+
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_closed_form_is_the_best_of_its_rank(k):
+    X, Y = regression()
+    W, H = reduced_rank_regression(X, Y, k)
+    residual = np.linalg.norm(Y - X @ W @ H.T) ** 2
+    fitted = X @ np.linalg.lstsq(X, Y, rcond=None)[0]
+    lost = (np.linalg.svd(fitted, compute_uv=False)[k:] ** 2).sum()
+    assert residual == pytest.approx(np.linalg.norm(Y - fitted) ** 2 + lost, rel=1e-10)
+    np.testing.assert_allclose(H.T @ H, np.eye(k), atol=1e-10)
+
+
+@pytest.mark.parametrize("deficient", [False, True])
+def test_closed_form_is_cplst(deficient):
+    """Claim 2: H = the leading eigenvectors of Yᵀ X X⁺ Y, W = X⁺ Y H."""
+    X, Y = regression()
+    if deficient:
+        X[:, -1] = X[:, 0] - X[:, 1]
+    H = np.linalg.eigh(Y.T @ X @ np.linalg.pinv(X) @ Y)[1][:, ::-1][:, :4]
+    expected = np.linalg.pinv(X) @ Y @ H @ H.T
+    W, H = reduced_rank_regression(X, sp.csr_array(Y), 4)
+    np.testing.assert_allclose(W @ H.T, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("init", ["svd", "random"])
+@pytest.mark.parametrize("k", [2, 5])
+def test_alternation_without_penalty_reaches_the_closed_form(init, k):
+    X, Y = regression()
+    model = LEML(
+        k, alpha=0.0, init=init, fit_intercept=False, dtype="float64", max_iter=3000, tol=1e-13, random_state=0
+    ).fit(X, Y)
+    W, H = reduced_rank_regression(X, Y, k)
+    assert model.objective_[-1] == pytest.approx(0.5 * np.linalg.norm(Y - X @ W @ H.T) ** 2, rel=1e-6)
+    np.testing.assert_allclose(model.decision_function(X) + 0.5, X @ W @ H.T, atol=1e-3)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_full_rank_alternation_reaches_the_nuclear_norm_optimum(loss, gaps):
+    """At min f(Z) + α ‖Z‖_tr: ‖∇f‖₂ ≤ α and ⟨−∇f, Z⟩ = α ‖Z‖_tr."""
+    X, Y = regression(seed=5)
+    labels = hide_cells(Y, 0.6, random_state=0) if gaps else Labels(Y)
+    alpha = 4.0
+    both = problem(X, labels, loss, alpha, constant=False)
+    solver = NewtonCG(tol=1e-8, cg_tol=1e-8, cg_iter=500)
+    rng = np.random.default_rng(0)
+    W, H = np.zeros((12, 9)), rng.standard_normal((9, 9))
+    for _ in range(400):
+        W = solver.minimize(both.given_right(H), W).x
+        H = solver.minimize(both.given_left(W), H).x
+        W, H, _ = both.balance(W, H)
+    Z = W @ H.T
+    dense = labels.toarray()
+    cell = LOSSES[loss]()
+    targets = np.where(dense == 1, cell.positive, cell.negative)
+    slope = np.where(np.isnan(dense), 0, cell.functions(np).gradient(targets, X @ Z))
+    G = X.T @ slope
+    nuclear = np.linalg.svd(Z, compute_uv=False).sum()
+    assert nuclear > 0.1
+    assert np.linalg.norm(G, 2) <= alpha * (1 + 1e-3)
+    assert -(G * Z).sum() == pytest.approx(alpha * nuclear, rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gaps", [False, True])
+def test_the_objective_never_rises(loss, gaps):
+    X, Y = regression(seed=6)
+    labels = hide_cells(Y, 0.6, random_state=0) if gaps else Labels(Y)
+    model = LEML(4, loss=loss, alpha=0.3, dtype="float64", tol=1e-6, max_iter=200, random_state=0).fit(X, labels)
+    assert len(model.objective_) > 2
+    assert np.all(np.diff(model.objective_) <= 1e-9 * model.objective_[0])
+    both = problem(X, labels, loss, 0.3)
+    W = np.vstack([model.feature_factors_, model.intercept_factors_])
+    assert model.objective_[-1] == pytest.approx(both.value(W, model.label_factors_), rel=1e-9)
+
+
+def test_planted_truth_is_recovered_from_a_quarter_of_the_cells():
+    truth = make_low_rank(600, 30, 40, 3, labels_per_row=8, random_state=0)
+    labels = hide_cells(truth.Y, 0.25, random_state=0)
+    model = LEML(3, alpha=0.5, loss="logistic", max_iter=60, random_state=0).fit(truth.X, labels)
+    scores = model.decision_function(truth.X)
+    hidden = truth.Y.toarray().astype(float)
+    hidden[labels.known.toarray().astype(bool)] = np.nan
+    assert instance_auc(hidden, scores) > 0.97
+
+
+def test_learning_from_gaps_beats_taking_them_for_negatives():
+    X, Y = make_multilabel_classification(800, 40, n_classes=20, n_labels=4, random_state=1)
+    X = X / np.linalg.norm(X, axis=1, keepdims=True)
+    labels = hide_cells(Y[:600], 0.2, random_state=0)
+    aware = LEML(10, alpha=0.3, random_state=0).fit(X[:600], labels)
+    blind = LEML(10, alpha=0.3, random_state=0).fit(X[:600], labels.positives)
+    error = [np.mean(model.predict(X[600:]) != Y[600:]) for model in (aware, blind)]
+    assert error[0] < 0.9 * error[1]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_all_cells_are_never_held_at_once(loss, monkeypatch):
+    """Every n×L product is of a block: none is larger than the block size."""
+    X, Y = regression(n=400, L=30, d=5, seed=7)
+    monkeypatch.setattr(cpu, "BLOCK_BYTES", 30 * 8 * 20)
+    whole = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
+    sizes = []
+    plain = cpu._rows_of_block
+    monkeypatch.setattr(cpu, "_rows_of_block", lambda *a: (sizes.append(a[-2].size), plain(*a))[1])
+    again = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
+    assert len(sizes) > 20
+    assert max(sizes) <= max(30, 400) * 20
+    np.testing.assert_allclose(again.label_factors_, whole.label_factors_)

@@ -1,0 +1,232 @@
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+
+from labelgap import LEML, Labels, hide_cells
+from labelgap.datasets import make_low_rank
+from labelgap.metrics import HammingLoss, InstanceAUC, PrecisionAtK, precision_at_k
+from labelgap.model_selection import CellKFold, Criterion, MeanLoss, get_criterion, hold_out_rows, select
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Noiseless planted labels, so that a huge penalty is plainly worse than a small one."""
+    return make_low_rank(240, 12, 9, rank=3, labels_per_row=3, random_state=0)
+
+
+def keys(labels):
+    cells = labels.known.tocoo()
+    return set(zip(cells.row.tolist(), cells.col.tolist()))
+
+
+class Spy(LEML):
+    """Remembers what each fit was given."""
+
+    fits: list = []  # noqa: RUF012
+
+    def fit(self, X, Y, observed=None):
+        Spy.fits.append((X, Y, self.alpha))
+        return super().fit(X, Y, observed)
+
+
+@pytest.fixture(autouse=True)
+def _forget():
+    Spy.fits.clear()
+
+
+def test_hold_out_rows_is_a_partition_that_keeps_rows_and_gaps_together():
+    Y = np.where(np.random.default_rng(0).random((20, 4)) < 0.5, np.nan, np.arange(20)[:, None] % 2)
+    X = np.arange(20.0)[:, None]
+    X_train, Y_train, X_valid, Y_valid = hold_out_rows(X, Y, 0.25, random_state=3)
+    assert len(Y_valid) == 5
+    assert sorted(np.vstack([X_train, X_valid]).ravel()) == list(range(20))
+    for part, labels in ((X_train, Y_train), (X_valid, Y_valid)):
+        assert isinstance(labels, Labels)
+        np.testing.assert_array_equal(labels.toarray(), Y[part.ravel().astype(int)])
+
+
+def test_hold_out_rows_takes_sparse_features_and_repeats_with_a_seed():
+    X, Y = sp.csr_array(np.eye(8)), sp.csr_array(np.eye(8))
+    first, second = (hold_out_rows(X, Y, 0.5, random_state=1)[2].toarray() for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5])
+def test_a_share_that_leaves_a_part_empty_is_refused(share):
+    with pytest.raises(ValueError, match="share="):
+        hold_out_rows(np.eye(4), np.eye(4), share)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_cell_folds_cover_every_known_cell_once(complete):
+    Y = Labels(np.eye(7)) if complete else hide_cells(np.eye(7), 0.6, random_state=0)
+    every = {(i, j) for i in range(7) for j in range(7)} if complete else keys(Y)
+    held = []
+    for train, held_out in CellKFold(4, random_state=0).split(Y):
+        assert keys(train) | keys(held_out) == every
+        assert not keys(train) & keys(held_out)
+        np.testing.assert_array_equal(held_out.positives.toarray() == 1, held_out.toarray() == 1)
+        held += keys(held_out)
+    assert sorted(held) == sorted(every)
+
+
+def test_cell_folds_refuse_more_folds_than_cells():
+    with pytest.raises(ValueError, match="n_splits=5"):
+        list(CellKFold(5).split(np.array([[1.0, np.nan], [0.0, np.nan]])))
+
+
+@pytest.mark.parametrize("form", ["labels", "nan"])
+def test_scikit_learn_splitters_and_searches_take_labels_with_gaps(data, form):
+    labels = hide_cells(data.Y, 0.7, random_state=0)
+    Y = labels if form == "labels" else labels.toarray()
+    scores = cross_val_score(LEML(n_components=3, alpha=0.1), data.X, Y, cv=KFold(3))
+    assert scores.min() > 0.7
+    search = GridSearchCV(LEML(n_components=3), {"alpha": [1e4, 0.1]}, cv=KFold(3)).fit(data.X, Y)
+    assert search.best_params_ == {"alpha": 0.1}
+
+
+@pytest.mark.parametrize("hold_out", ["rows", "cells"])
+@pytest.mark.parametrize("metric", ["P@1", "nDCG@3", "recall@2", "AUC", "F1", "Hamming", "squared error", "loss"])
+@pytest.mark.parametrize("complete", [True, False])
+def test_select_finds_the_planted_best(data, complete, metric, hold_out):
+    Y = data.Y if complete else hide_cells(data.Y, 0.6, random_state=0)
+    found = select(
+        LEML(n_components=3, random_state=0),
+        {"alpha": [1e5, 0.1, 1e4]},
+        data.X,
+        Y,
+        metric=metric,
+        hold_out=hold_out,
+        random_state=0,
+    )
+    assert found.params == {"alpha": 0.1}
+    assert [row["params"]["alpha"] for row in found.table] == [1e5, 0.1, 1e4]
+    assert found.score == found.table[1]["score"]
+    whole = LEML(n_components=3, alpha=0.1, random_state=0).fit(data.X, Y)
+    np.testing.assert_allclose(found.estimator.decision_function(data.X), whole.decision_function(data.X), rtol=1e-4)
+
+
+@pytest.mark.parametrize("hold_out", ["rows", "cells"])
+def test_candidates_never_see_what_they_are_judged_by(data, hold_out):
+    Y = hide_cells(data.Y, 0.5, random_state=0)
+    judged = []
+    select(
+        Spy(n_components=2),
+        {"alpha": [0.1, 1.0]},
+        data.X,
+        Y,
+        metric=lambda labels, scores: judged.append((labels, scores)) or len(judged),
+        hold_out=hold_out,
+        random_state=0,
+    )
+    assert [alpha for _, _, alpha in Spy.fits] == [0.1, 1.0, 1.0]  # the last is the refit, on everything
+    assert Spy.fits[-1][1].n_known == Y.n_known
+    train, (held_out, scores) = Spy.fits[0][1], judged[0]
+    assert train.n_known + held_out.n_known == Y.n_known
+    assert scores.nnz == held_out.n_known
+    if hold_out == "cells":
+        assert not keys(train) & keys(held_out)
+    else:
+        rows = {row.tobytes() for row in Spy.fits[0][0]}
+        assert len(rows) + len(held_out) == len(data.X)
+
+
+def test_select_leaves_the_estimator_alone_and_may_skip_the_refit(data):
+    estimator = Spy(n_components=2, alpha=7.0)
+    found = select(estimator, {"alpha": [0.5]}, data.X, data.Y, refit=False, random_state=0)
+    assert estimator.alpha == 7.0
+    assert not hasattr(estimator, "label_factors_")
+    assert found.estimator is None
+    assert len(Spy.fits) == 1
+    assert found.table[0]["seconds"] > 0
+
+
+def test_equal_scores_go_to_the_first_and_patience_stops_the_search(data):
+    scores = iter([0.2, 0.5, 0.5, 0.1, 0.9])
+    found = select(
+        Spy(n_components=2),
+        {"alpha": [16.0, 8.0, 4.0, 2.0, 1.0]},
+        data.X,
+        data.Y,
+        metric=lambda labels, _: next(scores),
+        patience=2,
+        refit=False,
+    )
+    assert found.params == {"alpha": 8.0}
+    assert len(found.table) == 4
+
+
+def test_an_undefined_score_never_wins(data):
+    scores = iter([np.nan, 0.1, np.nan])
+    grid = {"alpha": [1.0, 2.0, 3.0]}
+    found = select(LEML(n_components=2), grid, data.X, data.Y, metric=lambda *_: next(scores), refit=False)
+    assert found.params == {"alpha": 2.0}
+    with pytest.raises(ValueError, match="undefined on the held-out part"):
+        select(LEML(n_components=2), grid, data.X, data.Y, metric=lambda *_: np.nan)
+
+
+def test_select_works_through_a_pipeline(data):
+    pipeline = make_pipeline(Normalizer(), LEML(n_components=3))
+    grid = {"leml__alpha": [1e4, 0.1]}
+    for metric in ("loss", "P@1"):
+        found = select(pipeline, grid, data.X, hide_cells(data.Y, 0.8, random_state=0), metric=metric, random_state=0)
+        assert found.params == {"leml__alpha": 0.1}
+
+
+def test_absent_unknown_is_honoured(data):
+    labels = hide_cells(data.Y, 0.5, random_state=0)
+    stored = labels.encode(-1.0, 1.0)
+    grid = {"alpha": [0.1, 1.0]}
+    one = select(LEML(n_components=2, absent="unknown"), grid, data.X, stored, metric="loss", random_state=0)
+    two = select(LEML(n_components=2), grid, data.X, labels, metric="loss", random_state=0)
+    assert one.table[0]["score"] == pytest.approx(two.table[0]["score"], rel=1e-5)
+
+
+def test_blocks_of_rows_change_nothing(data, monkeypatch):
+    model = LEML(n_components=3).fit(data.X, data.Y)
+    whole = [Criterion(metric).of(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
+    monkeypatch.setattr("labelgap.model_selection.BLOCK_CELLS", 50)
+    parts = [Criterion(metric).of(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
+    assert parts == pytest.approx(whole)
+
+
+def test_mean_loss_by_hand():
+    Y = np.array([[1, 0, np.nan], [0, np.nan, 1]])
+    decisions = np.array([[0.5, -0.5, 9.0], [1.5, 9.0, -0.5]])
+    # Squared: scores 1, 0 | 2, 0 against 1, 0 | 0, 1 cost ½ · (0 + 0 + 4 + 1).
+    assert MeanLoss("squared").update(Y, decisions).compute() == pytest.approx(2.5 / 4)
+    # Squared hinge: margins 0.5, 0.5 | −1.5, −0.5 cost 0.25 + 0.25 + 6.25 + 2.25.
+    assert MeanLoss("squared_hinge").update(Y, decisions).compute() == pytest.approx(9.0 / 4)
+    assert MeanLoss("logistic").update(Y, decisions).compute() == pytest.approx(
+        np.log1p(np.exp([-0.5, -0.5, 1.5, 0.5])).mean()
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "greater"),
+    [("P@3", True), (PrecisionAtK(2), True), (HammingLoss(), False), ("Hamming", False), (precision_at_k, True)],
+)
+def test_a_criterion_knows_which_end_is_good(metric, greater):
+    assert get_criterion(metric).greater_is_better is greater
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "P@0"}, "k=0"),
+        ({"metric": "accuracy"}, "metric='accuracy' is not known"),
+        ({"hold_out": "columns"}, "hold_out='columns'"),
+        ({"share": 1.0}, "share=1.0"),
+    ],
+)
+def test_bad_options_are_named(data, options, message):
+    with pytest.raises(ValueError, match=message):
+        select(LEML(), {"alpha": [1.0]}, data.X, data.Y, **options)
+
+
+def test_a_loss_criterion_needs_a_loss():
+    with pytest.raises(ValueError, match="Normalizer has none"):
+        get_criterion("loss", Normalizer())

@@ -1,0 +1,421 @@
+"""Model files: what is saved comes back whole, and what is damaged does not come back at all."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import stat
+import zipfile
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
+
+from labelgap import LEML, Labels, load, persistence
+from labelgap.estimators import MultiLabelEstimator
+from labelgap.losses import Logistic, Squared
+from labelgap.persistence import FORMAT, HEADER, ModelFileError
+
+SETTINGS = [
+    {"loss": "squared"},
+    {"loss": "logistic"},
+    {"loss": "squared_hinge"},
+    {"loss": Logistic()},
+    {"fit_intercept": False},
+    {"kernel": "rbf", "gamma": 0.3},
+    {"kernel": "precomputed"},
+    {"dtype": np.float64, "alpha": np.float32(0.25), "n_components": np.int64(2)},
+    {"warm_start": True, "absent": "unknown", "n_jobs": 1, "max_iter": 40, "tol": 1e-4},
+]
+
+
+def same_state(a, b):
+    """Two estimators have equal fitted attributes of equal types."""
+    names = {name for name in vars(a) if name.endswith("_")}
+    assert names == {name for name in vars(b) if name.endswith("_")}
+    for name in names:
+        left, right = getattr(a, name), getattr(b, name)
+        if sp.issparse(left):
+            assert sp.issparse(right)
+            assert left.shape == right.shape
+            left, right = left.toarray(), right.toarray()
+        if isinstance(left, np.ndarray):
+            assert left.dtype == right.dtype
+            np.testing.assert_array_equal(left, right)
+        else:
+            assert left == right, name
+
+
+@pytest.fixture
+def fitted(planted):
+    X, Y, _ = planted()
+    return LEML(2, alpha=0.1, random_state=0, n_jobs=1).fit(X, Y)
+
+
+@pytest.fixture
+def file(fitted, tmp_path):
+    path = tmp_path / "model.labelgap"
+    fitted.save(path)
+    return path
+
+
+# --- there and back ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_what_is_saved_comes_back(setting, wrap, planted, tmp_path):
+    X, Y, observed = planted()
+    if setting.get("kernel") == "precomputed":
+        X = X @ X.T
+    X = wrap(X)
+    model = LEML(**{"n_components": 2, "alpha": 0.1, "random_state": 0, **setting}).fit(
+        X, Labels(Y, observed=observed)
+    )
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    same_state(model, again)
+    assert type(again) is LEML
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    for found, expected in zip(again.predict_topk(X, 3), model.predict_topk(X, 3)):
+        np.testing.assert_array_equal(found, expected)
+    assert again.score(X, Y, observed) == model.score(X, Y, observed)
+    parameters = again.get_params()
+    for name, value in setting.items():
+        plain = {Logistic: "logistic"}.get(type(value), "float64" if name == "dtype" else value)
+        assert parameters[name] == plain
+        assert type(parameters[name]) in (str, int, float, bool)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        lambda Y: Y.astype(bool),
+        lambda Y: (2 * Y - 1).astype(np.int8),
+        lambda Y: sp.csr_matrix(Y.astype(np.float32)),
+        lambda Y: np.where(Y == 1, 1.0, np.nan),
+    ],
+    ids=["bool", "signed", "csr", "nan"],
+)
+def test_the_container_comes_back(container, planted, tmp_path):
+    X, Y, _ = planted()
+    model = LEML(2, random_state=0).fit(X, container(Y))
+    model.save(tmp_path / "model")
+    found, expected = load(tmp_path / "model").predict(X), model.predict(X)
+    assert type(found) is type(expected)
+    assert found.dtype == expected.dtype
+    dense = [part.toarray() if sp.issparse(part) else part for part in (found, expected)]
+    np.testing.assert_array_equal(*dense)
+
+
+def test_feature_names_come_back(planted, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    X, Y, _ = planted()
+    frame = pandas.DataFrame(X, columns=[f"größe {i}" for i in range(X.shape[1])])
+    model = LEML(2, random_state=0).fit(frame, Y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    same_state(model, again)
+    np.testing.assert_array_equal(again.predict(frame), model.predict(frame))
+    assert again.score(frame, Y) == model.score(frame, Y)
+    with pytest.raises(ValueError, match="feature names"):
+        again.predict(frame.rename(columns={"größe 0": "other"}))
+
+
+def test_a_loaded_model_goes_on_learning(planted, tmp_path):
+    X, Y, observed = planted()
+    model = LEML(2, alpha=0.1, warm_start=True, max_iter=1, n_jobs=1)
+    with pytest.warns(UserWarning, match="max_iter"):
+        model.fit(X, Y, observed)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model").set_params(max_iter=30).fit(X, Y, observed)
+    model.set_params(max_iter=30).fit(X, Y, observed)
+    assert again.objective_ == model.objective_
+    np.testing.assert_array_equal(again.label_factors_, model.label_factors_)
+
+
+def test_callbacks_and_generators_are_not_kept(planted, tmp_path):
+    X, Y, _ = planted()
+    model = LEML(2, callbacks=[print], random_state=np.random.RandomState(0), max_iter=1, tol=0)
+    with pytest.warns(UserWarning, match="max_iter"):
+        model.fit(X, Y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert again.callbacks is None
+    assert again.random_state is None
+
+
+def test_values_of_every_kind(tmp_path):
+    values = {
+        "wide_": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "strided_": np.arange(10)[::3],
+        "empty_": np.zeros((0, 3), np.float32),
+        "number_": np.float32(0.5),
+        "words_": np.array(["a", "ß"], dtype=object),
+        "sparse_": sp.csc_array(np.eye(3)),
+        "list_": [1.5, float("inf")],
+        "none_": None,
+    }
+    persistence.write_model(tmp_path / "m", {"estimator": "X"}, values)
+    header, found = persistence.read_model(tmp_path / "m")
+    assert header["estimator"] == "X"
+    assert found.keys() == values.keys()
+    for name in ("wide_", "strided_", "empty_"):
+        assert found[name].dtype == values[name].dtype
+        np.testing.assert_array_equal(found[name], values[name])
+    np.testing.assert_array_equal(found["sparse_"].toarray(), np.eye(3))
+    assert found["words_"].tolist() == ["a", "ß"]
+    assert (found["number_"], found["list_"], found["none_"]) == (0.5, [1.5, float("inf")], None)
+
+
+# --- no pickle -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_holds_json_and_arrays_only(planted, tmp_path, monkeypatch):
+    X, Y, _ = planted()
+    model = LEML(2, kernel="rbf").fit(sp.csr_array(X), Y)
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("pickle on the path")
+
+    for name in ("load", "loads", "dump", "dumps", "Pickler", "Unpickler"):
+        monkeypatch.setattr(pickle, name, refuse)
+    model.save(tmp_path / "model")
+    load(tmp_path / "model")
+    with zipfile.ZipFile(tmp_path / "model") as archive:
+        names = archive.namelist()
+        assert names[0] == HEADER
+        assert len(names) == len(set(names)) > 5
+        for name in names[1:]:
+            assert name.endswith(".npy")
+            np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
+        header = json.loads(archive.read(HEADER))
+    assert header["format"] == FORMAT
+    assert header["library"] == "labelgap"
+    assert header["estimator"] == "LEML"
+
+
+def test_an_array_of_objects_in_a_file_is_refused(file):
+    payload = io.BytesIO()
+    np.save(payload, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(ModelFileError, match="Save the model again"):
+        load(rewritten(file, {"label_factors_.npy": payload.getvalue()}))
+
+
+def test_a_callable_kernel_cannot_be_saved(planted, tmp_path):
+    X, Y, _ = planted()
+    model = LEML(2, kernel=lambda a, b: a @ b.T).fit(X, Y)
+    with pytest.raises(TypeError, match=r"kernel=.* holds no code; use a named option \(or kernel='precomputed'\)"):
+        model.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_loss_of_ones_own_cannot_be_saved(planted, tmp_path):
+    class Mine(Squared):
+        pass
+
+    X, Y, _ = planted()
+    with pytest.raises(TypeError, match=r"loss=Mine.* holds no code"):
+        LEML(2, loss=Mine()).fit(X, Y).save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unfitted_model_cannot_be_saved(tmp_path):
+    with pytest.raises(NotFittedError):
+        LEML().save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- damaged files -------------------------------------------------------------------------------------------------
+
+
+def rewritten(path, members):
+    """Write the zip anew with some members replaced; None leaves one out."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    parts.update(members)
+    other = path.with_name("rewritten")
+    with zipfile.ZipFile(other, "w") as archive:
+        for name, content in parts.items():
+            if content is not None:
+                archive.writestr(name, content)
+    return other
+
+
+def with_header(path, change):
+    with zipfile.ZipFile(path) as archive:
+        header = json.loads(archive.read(HEADER))
+    return rewritten(path, {HEADER: json.dumps(change(header))})
+
+
+def test_a_file_cut_short_anywhere(file, tmp_path):
+    whole = file.read_bytes()
+    cut = tmp_path / "cut"
+    for length in {*range(0, len(whole), 61), *range(len(whole) - 40, len(whole))}:
+        cut.write_bytes(whole[:length])
+        with pytest.raises(ModelFileError, match=r"is not a whole labelgap model .* Save the model again"):
+            load(cut)
+
+
+def test_a_changed_byte_is_found_or_does_not_matter(file, fitted, tmp_path):
+    whole = bytearray(file.read_bytes())
+    changed = tmp_path / "changed"
+    found = 0
+    for position in range(0, len(whole), 13):
+        damaged = whole.copy()
+        damaged[position] ^= 0xFF
+        changed.write_bytes(damaged)
+        try:
+            again = load(changed)
+        except ModelFileError:
+            found += 1
+        else:
+            same_state(again, fitted)
+    assert found > len(range(0, len(whole), 13)) / 2
+
+
+def drop(*names):
+    def change(header):
+        inner = header if len(names) == 1 else header[names[0]]
+        del inner[names[-1]]
+        return header
+
+    return change
+
+
+HEADERS = [
+    (lambda h: h | {"format": FORMAT + 1}, f"format {FORMAT + 1} .* reads up to {FORMAT}; upgrade labelgap"),
+    (lambda h: h | {"format": "1"}, "does not say its model format"),
+    (drop("format"), "does not say its model format"),
+    (lambda h: h | {"library": "other"}, "was not written by labelgap"),
+    (drop("library"), "was not written by labelgap"),
+    (lambda h: [h], "was not written by labelgap"),
+    (lambda h: h | {"estimator": "Oracle"}, "'Oracle', which this version of labelgap does not have"),
+    (lambda h: h | {"estimator": "MultiLabelEstimator"}, "'MultiLabelEstimator', which"),
+    (drop("estimator"), "None, which this version of labelgap does not have"),
+    (drop("attributes"), "not a whole labelgap model"),
+    (lambda h: h | {"attributes": []}, "not a whole labelgap model"),
+    (drop("attributes", "label_factors_"), "lacks label_factors_; save the model again"),
+    (drop("attributes", "container_"), "lacks container_"),
+    (drop("attributes", "feature_factors_"), "lacks feature_factors_"),
+    (drop("parameters"), "does not fit LEML .*'parameters'.*; save the model again"),
+    (lambda h: h | {"parameters": {"magic": 1}}, "does not fit LEML .*magic"),
+    (lambda h: h | {"parameters": [1]}, "does not fit LEML"),
+    (lambda h: h | {"attributes": h["attributes"] | {"label_factors_": {"kind": "array?"}}}, "not a whole"),
+    (lambda h: h | {"attributes": h["attributes"] | {"label_factors_": 3}}, "not a whole"),
+    (lambda h: h | {"attributes": h["attributes"] | {"more_": {"kind": "array"}}}, "not a whole"),
+    (lambda h: h | {"attributes": h["attributes"] | {"predict": {"kind": "json", "value": 1}}}, "sets 'predict'"),
+    (lambda h: h | {"attributes": h["attributes"] | {"__class__": {"kind": "json", "value": 1}}}, "'__class__'"),
+    (
+        lambda h: h | {"attributes": h["attributes"] | {"container_": {"kind": "json", "value": {"colour": "red"}}}},
+        "does not fit LEML .*colour",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), HEADERS)
+def test_an_edited_header(change, message, file):
+    with pytest.raises(ModelFileError, match=message):
+        load(with_header(file, change))
+
+
+def test_a_missing_array(file):
+    with pytest.raises(ModelFileError, match=r"not a whole labelgap model .*label_factors_\.npy"):
+        load(rewritten(file, {"label_factors_.npy": None}))
+
+
+def test_sparse_indices_that_point_outside(planted, tmp_path):
+    X, Y, _ = planted()
+    path = tmp_path / "model"
+    LEML(2, kernel="rbf").fit(sp.csr_array(X), Y).save(path)
+    wrong = io.BytesIO()
+    np.save(wrong, np.full(X.size, 10_000, np.int32))
+    with pytest.raises(ModelFileError, match="not a whole"):
+        load(rewritten(path, {"training_rows_.indices.npy": wrong.getvalue()}))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"hello", b"\x00" * 1000, b"\x80\x04K\x01."], ids=repr)
+def test_something_else(content, tmp_path):
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(ModelFileError, match="not a whole labelgap model"):
+        load(tmp_path / "other")
+
+
+@pytest.mark.parametrize(
+    "members", [{}, {"readme.txt": b"x"}, {HEADER: b"{"}, {HEADER: b"\xff\xfe"}, {HEADER: b"{}"}]
+)
+def test_a_foreign_zip(members, tmp_path):
+    with zipfile.ZipFile(tmp_path / "foreign", "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(ModelFileError, match=r"not a whole labelgap model|not written by labelgap"):
+        load(tmp_path / "foreign")
+
+
+@pytest.mark.parametrize("name", ["absent", "."])
+def test_no_such_file(name, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no model file .*; check the path"):
+        load(tmp_path / name)
+
+
+# --- writing is whole or nothing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_failed_write_leaves_the_old_file(error, after, fitted, file, monkeypatch):
+    old, write, calls = file.read_bytes(), np.lib.format.write_array, []
+
+    def failing(stream, array, **options):
+        if len(calls) == after:
+            write(stream, array[:1], **options)
+            raise error
+        calls.append(array)
+        write(stream, array, **options)
+
+    monkeypatch.setattr(np.lib.format, "write_array", failing)
+    with pytest.raises(type(error)):
+        fitted.save(file)
+    with pytest.raises(type(error)):
+        fitted.save(file.with_name("new"))
+    assert file.read_bytes() == old
+    assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+def test_values_that_json_cannot_hold_leave_no_file(fitted, tmp_path):
+    fitted.strange_ = {1, 2}
+    with pytest.raises(TypeError):
+        fitted.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_folder(fitted, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no folder .*nowhere to write model into; create it"):
+        fitted.save(tmp_path / "nowhere" / "model")
+
+
+def test_saving_over_a_model_replaces_it(fitted, file, planted):
+    X, Y, _ = planted(seed=1)
+    other = LEML(1, random_state=0).fit(X, Y)
+    other.save(str(file))
+    same_state(load(file), other)
+
+
+def test_others_may_read_what_the_umask_lets_them(file, tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    assert stat.S_IMODE(file.stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
+
+
+def test_an_estimator_of_ones_own_comes_back(planted, tmp_path):
+    class Elsewhere(LEML):
+        pass
+
+    X, Y, _ = planted()
+    model = Elsewhere(2, random_state=0).fit(X, Y)
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert isinstance(again, MultiLabelEstimator)
+    assert type(again).__name__ == "Elsewhere"
+    same_state(again, model)

@@ -1,0 +1,312 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from labelgap.cli import app
+from labelgap.datasets import Dataset, make_low_rank
+from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
+from labelgap.reproduce import Options, Setting, find_experiments, list_experiments, methods, run, study
+from labelgap.reproduce.records import Row
+from labelgap.reproduce.registry import published
+
+TABLES = ["leml/table-12", "leml/table-14", "leml/table-15"]
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    data = make_low_rank(160, 12, 10, rank=3, random_state=0)
+    X, Y = data.X, data.Y
+    return Dataset("bibtex", X[:120], Y[:120], X[120:], Y[120:])
+
+
+@pytest.fixture
+def only_bibtex(monkeypatch, tiny):
+    """A machine that has nothing but a tiny Bibtex, and a validation grid of two."""
+
+    def load(name):
+        if name != "bibtex":
+            raise FileNotFoundError(f"The data set {name!r} is not here. Put it there.")
+        return tiny
+
+    monkeypatch.setattr(study, "load_dataset", load)
+    monkeypatch.setattr(methods, "ALPHAS", [100.0, 0.1])
+
+
+@pytest.fixture
+def counted(monkeypatch, only_bibtex):
+    """The settings that were fitted, in order."""
+    fitted, real = [], methods.METHODS["LEML"]
+
+    def fit(task):
+        fitted.append((task.loss, task.n_components, task.Y.n_known, task.seed))
+        return real.fit(task)
+
+    monkeypatch.setitem(methods.METHODS, "LEML", real._replace(fit=fit))
+    return fitted
+
+
+def reproduce(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)], env={"COLUMNS": "160"})
+
+
+# What the paper prints, read by eye: table, dataset, k/L or k, known, method, loss, metric, value.
+SPOTS = [
+    (3, "bibtex", 0.2, 1.0, "LEML", "squared", "P@3", 34.16),
+    (3, "delicious", 0.6, 1.0, "WSABIE", "weighted_rank", "AUC", 0.8523),
+    (4, "eurlex", 250, 1.0, "LEML", "squared", "P@1", 51.99),
+    (4, "eurlex", 500, 1.0, "WSABIE", "weighted_rank", "seconds", 777),
+    (4, "eurlex", 500, 1.0, "LEML", "squared", "AUC", 0.9456),
+    (5, "bibtex", 0.4, 0.2, "LEML", "squared", "P@3", 28.50),
+    (5, "bibtex", 0.4, 0.2, "BCS", "squared", "Hamming", 0.2496),
+    (5, "bibtex", 0.4, 0.2, "BR", "squared", "AUC", 0.8087),
+    (6, "bibtex", 1.0, 1.0, "CPLST", "squared", "P@1", 63.02),
+    (7, "delicious", 0.4, 1.0, "LEML", "squared_hinge", "P@3", 52.95),
+    (8, "delicious", 1.0, 1.0, "WSABIE", "weighted_rank", "P@5", 38.41),
+    (9, "bibtex", 0.6, 1.0, "LEML", "logistic", "Hamming", 0.0233),
+    (9, "delicious", 0.2, 1.0, "CPLST", "squared", "Hamming", 0.0182),
+    (10, "bibtex", 0.8, 1.0, "BCS", "squared", "AUC", 0.8560),
+    (11, "bibtex", 0.2, 0.05, "LEML", "squared", "P@1", 30.30),
+    (12, "bibtex", 0.4, 0.2, "LEML", "logistic", "P@3", 25.79),
+    (13, "bibtex", 0.6, 0.4, "BR", "squared_hinge", "P@5", 23.30),
+    (14, "bibtex", 0.4, 0.2, "LEML", "squared_hinge", "Hamming", 0.0226),
+    (15, "bibtex", 0.6, 0.4, "LEML", "logistic", "AUC", 0.8716),
+]
+
+
+@pytest.mark.parametrize("spot", SPOTS, ids=lambda spot: f"{spot[0]}-{spot[4]}-{spot[6]}")
+def test_published_numbers_are_those_of_the_paper(spot):
+    table, dataset, rank, observed, method, loss, metric, value = spot
+    given = {"k": rank} if rank > 1 else {"k_ratio": rank}
+    setting = Setting(dataset, method, loss, observed, **given)
+    found = [n.value for n in published("leml")[1] if (n.table, n.setting, n.metric) == (table, setting, metric)]
+    assert found == [value]
+
+
+def test_published_tables_are_whole_and_agree_with_each_other():
+    numbers = published("leml")[1]
+    counts = {table: sum(n.table == table for n in numbers) for table in range(3, 16)}
+    # Bibtex and Delicious, 5 ranks, 6 columns (5 without WSABIE); Bibtex, 3 ranks, 4 shares, 7 columns.
+    assert counts == {3: 48, 4: 16, 5: 9, 6: 60, 7: 60, 8: 60, 9: 50, 10: 60, **dict.fromkeys(range(11, 16), 84)}
+    assert len({(n.table, n.setting, n.metric) for n in numbers}) == len(numbers)
+    value = {(n.table, n.setting, n.metric): n.value for n in numbers}
+    appendix = {(3, "P@3"): 7, (3, "AUC"): 10, (5, "P@3"): 12, (5, "Hamming"): 14, (5, "AUC"): 15}
+    repeated = [n for n in numbers if n.table in (3, 5)]
+    other = [(n, value[appendix[n.table, n.metric], n.setting, n.metric]) for n in repeated]
+    # The paper contradicts itself once: two digits of BCS's AUC change places between tables 5 and 15.
+    assert [(n.setting.method, n.value, v) for n, v in other if n.value != v] == [("BCS", 0.7871, 0.7817)]
+    for n in numbers:
+        low, high = {"Hamming": (0, 1), "AUC": (0.5, 1), "seconds": (1, 1e5)}.get(n.metric, (1, 100))
+        assert low < n.value < high
+
+
+def test_every_experiment_has_its_paper_and_settings():
+    experiments = list_experiments()
+    expected = [f"leml/table-{n}" for n in range(3, 16)] + [f"leml/figure-{n}" for n in ("2b", "2c", "3")]
+    assert list(experiments) == expected
+    for experiment in experiments.values():
+        assert experiment.settings()
+        assert "ICML 2014" in experiment.paper
+    assert {s.observed for s in experiments["leml/figure-2b"].settings()} == {0.05, 0.1, 0.2, 0.4}
+    assert {s.k_ratio for s in experiments["leml/figure-2c"].settings()} == {0.2, 0.4, 0.6}
+    assert {s.iterations for s in experiments["leml/table-4"].settings()} == {5}
+
+
+@pytest.mark.parametrize(
+    ("setting", "shape", "rank"),
+    [
+        ({"k_ratio": 0.4}, (1836, 159), 63),
+        ({"k_ratio": 1.0}, (500, 983), 500),
+        ({"k_ratio": 0.29}, (500, 100), 29),
+        ({"k": 250}, (5000, 3993), 250),
+    ],
+)
+def test_rank_is_rounded_down_and_within_the_matrix(setting, shape, rank):
+    assert Setting("a", "LEML", "squared", **setting).rank(*shape) == rank
+
+
+def test_each_fit_is_made_once_for_all_tables(counted):
+    options = Options(methods=("LEML",), ratios=(0.4,), observed=(0.2, 0.4), losses=("squared", "logistic"), seeds=2)
+    report = run(find_experiments([*TABLES, "leml/table-5", "leml/figure-2b", "leml/table-12"]), options)
+    assert len(counted) == len(set(counted)) == 2 * 2 * 2  # shares, losses, seeds
+    assert {k for _, k, _, _ in counted} == {4}
+    by_experiment = {name: sum(row.experiment == name for row in report.rows) for name in list_experiments()}
+    assert {name: n for name, n in by_experiment.items() if n} == {
+        **dict.fromkeys(TABLES, 4),
+        "leml/table-5": 3,
+        "leml/figure-2b": 2,
+    }
+    assert all(len(row.values) == 2 and row.seconds > 0 for row in report.rows)
+
+
+def test_ours_is_measured_on_the_test_rows(monkeypatch, tiny, only_bibtex):
+    kept = []
+    real = methods.METHODS["LEML"]
+    spy = real._replace(fit=lambda task: kept.append(real.fit(task)) or kept[-1])
+    monkeypatch.setitem(methods.METHODS, "LEML", spy)
+    options = Options(methods=("LEML",), losses=("squared",), ratios=(0.4,), observed=(0.2,))
+    report = run(find_experiments(TABLES), options)
+    X = tiny.X_test / np.linalg.norm(tiny.X_test, axis=1, keepdims=True)
+    scores = kept[0].estimator.decision_function(X)
+    expected = [
+        100 * precision_at_k(tiny.Y_test, scores, 3),
+        hamming_loss(tiny.Y_test, scores),
+        instance_auc(tiny.Y_test, scores),
+    ]
+    assert [row.ours for row in report.rows] == pytest.approx(expected)
+    assert [row.paper for row in report.rows] == [28.50, 0.0136, 0.8332]
+    assert report.rows[0].difference == pytest.approx(expected[0] - 28.50)
+
+
+def test_a_method_fills_its_rows_once_it_is_registered(monkeypatch, counted):
+    options = Options(losses=("squared",), observed=(0.2,))
+    [experiment] = find_experiments(["leml/table-12"])
+    before = {row.setting.method: row.ours for row in run([experiment], options).rows}
+    assert before["BR"] is None
+    assert before["LEML"] is not None
+    fits = []
+
+    def fit_br(task):
+        fits.append(task)
+        return methods.METHODS["LEML"].fit(replace(task, n_components=10))
+
+    monkeypatch.setitem(methods.METHODS, "BR", methods.Method(fit_br, ranked=False))
+    rows = [row for row in run([experiment], options).rows if row.setting.method == "BR"]
+    assert len(rows) == 3  # one for each k/L that the table prints
+    assert len(fits) == 1  # though its result depends on none of them
+    assert len({row.ours for row in rows}) == 1
+
+
+def test_filters_keep_what_they_name(counted):
+    options = Options(losses=("logistic",), ratios=(0.2, 0.6), observed=(0.1,))
+    rows = run(find_experiments(["leml/table-11"]), options).rows
+    assert {(r.setting.loss, r.setting.k_ratio, r.setting.observed) for r in rows} == {
+        ("logistic", 0.2, 0.1),
+        ("logistic", 0.6, 0.1),
+    }
+    assert {r.setting.method for r in rows} == {"LEML", "BR"}
+
+
+def test_ctrl_c_keeps_what_is_finished(monkeypatch, only_bibtex):
+    real, calls = methods.METHODS["LEML"], []
+
+    def fit(task):
+        calls.append(task)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return real.fit(task)
+
+    monkeypatch.setitem(methods.METHODS, "LEML", real._replace(fit=fit))
+    result = reproduce("leml/table-12", "--ratios", "0.4", "--losses", "squared", "--methods", "LEML")
+    assert result.exit_code == 130
+    assert "18.73" in result.output  # the paper's first two rows
+    assert "22.49" in result.output
+    assert "28.50" not in result.output
+    assert "Stopped early: only the 2 rows above were finished." in result.output
+
+
+def test_five_alternations_are_five(monkeypatch, only_bibtex, tiny):
+    monkeypatch.setattr(study, "load_dataset", lambda name: replace(tiny, name=name))
+    numbers = []
+    real = methods.METHODS["LEML"]
+    spy = real._replace(fit=lambda task: numbers.append(real.fit(task)) or numbers[-1])
+    monkeypatch.setitem(methods.METHODS, "LEML", spy)
+    rows = run(find_experiments(["leml/table-4"]), Options(methods=("LEML",))).rows
+    assert [(fitted.estimator.max_iter, fitted.estimator.tol) for fitted in numbers] == [(5, 0.0)] * 2
+    assert [row.metric for row in rows] == ["seconds", "P@1", "P@3", "AUC"] * 2
+    assert rows[0].ours == numbers[0].seconds
+
+
+def test_command_prints_and_writes(tmp_path, only_bibtex):
+    target, picture = tmp_path / "rows.json", tmp_path / "rows.png"
+    result = reproduce(
+        "leml/table-12", "leml/figure-2c", "--losses", "squared", "--observed", "0.2", "--seeds", "2",
+        "--json", target, "--plot", picture,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    for text in ("setting", "paper", "difference", "28.50", "not implemented yet", "split otherwise", "nus-wide"):
+        assert text in result.output
+    assert "seed 1 …" in result.stderr
+    written = json.loads(target.read_text())
+    assert written["seeds"] == [0, 1]
+    assert written["machine"]["cores"] >= 1
+    assert set(written["versions"]) == {"labelgap", "python", "numpy", "scipy", "numba", "scikit-learn"}
+    row = next(r for r in written["rows"] if r["method"] == "LEML" and r["k_ratio"] == 0.4)
+    assert row["paper"] == 28.5
+    assert row["ours"] == pytest.approx(np.mean(row["values"]))
+    assert row["difference"] == pytest.approx(row["ours"] - 28.5)
+    assert [p["alpha"] in (100.0, 0.1) for p in row["params"]] == [True, True]
+    assert row["seconds"] > 0
+    missing = next(r for r in written["rows"] if r["method"] == "BCS")
+    assert missing["ours"] is None
+    assert picture.read_bytes()[1:4] == b"PNG"
+    assert {path.name for path in tmp_path.iterdir()} == {"rows.json", "rows.png"}
+
+
+def test_speed_up_starts_at_one(only_bibtex):
+    rows = run(find_experiments(["leml/figure-3"]), Options(datasets=("bibtex",))).rows
+    alone = [row for row in rows if row.setting.cores == 1]
+    assert [(row.metric, row.ours) for row in alone] == [
+        ("gradient speed-up", 1.0),
+        ("Hessian product speed-up", 1.0),
+    ]
+
+
+def test_a_missing_dataset_is_named_and_the_rest_still_runs(only_bibtex):
+    result = reproduce("leml/table-3", "--losses", "squared", "--ratios", "0.2", "--methods", "LEML")
+    assert result.exit_code == 0
+    assert "delicious is left out: The data set 'delicious' is not here. Put it there." in result.output
+    assert "34.16" in result.output
+    alone = reproduce("leml/table-4", "--methods", "LEML")
+    assert alone.exit_code == 1
+    assert "eurlex is left out" in alone.output
+    assert "no dataset of these experiments is available" in alone.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["leml/table-1"], "'leml/table-1' is no known experiment"),
+        (["leml/table-5", "--datasets", "autofood"], "leave nothing of leml/table-5, which has: datasets bibtex"),
+        (["leml/table-5", "--ratios", "half"], "--ratios half is not a list of numbers"),
+        (["leml/table-5", "--json", "nowhere/rows.json"], "--json nowhere/rows.json is in no existing folder"),
+        (["leml/table-4", "--quick"], "leave nothing of leml/table-4"),
+    ],
+)
+def test_bad_requests_are_answered_in_one_line(only_bibtex, arguments, message):
+    result = reproduce(*arguments)
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_quick_is_bibtex_in_the_middle_and_a_given_filter_wins(counted):
+    assert reproduce("leml/table-12", "--quick").exit_code == 0
+    assert {loss for loss, *_ in counted} == {"squared", "logistic", "squared_hinge"}
+    assert {k for _, k, _, _ in counted} == {4}
+    assert len(counted) == 3
+    counted.clear()
+    assert reproduce("leml/table-12", "--quick", "--ratios", "0.6", "--losses", "squared").exit_code == 0
+    assert [k for _, k, _, _ in counted] == [6]
+
+
+def test_list_shows_all_without_running(counted):
+    result = reproduce("--list")
+    assert result.exit_code == 0
+    assert all(name in result.output for name in list_experiments())
+    assert not counted
+
+
+def test_a_row_over_seeds():
+    row = Row("x", Setting("a", "LEML", "squared"), "P@1", 40.0, (41.0, 43.0))
+    assert (row.ours, row.spread, row.difference) == (42.0, 1.0, 2.0)
+    assert Row("x", Setting("a", "BR", "squared"), "P@1", 40.0).difference is None
+
+
+def test_the_command_line_stays_light():
+    code = "import sys, labelgap.cli; sys.exit(bool({'numba', 'sklearn', 'scipy', 'matplotlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
