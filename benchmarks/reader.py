@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +18,11 @@ from rich.table import Table
 from sklearn.datasets import load_svmlight_file
 from sklearn.preprocessing import MultiLabelBinarizer
 
+from benchmarks.common import best_of
 from labelgap.datasets import read_xmc
 from labelgap.datasets.files import read_bytes
 from labelgap.runtime import n_threads, threads
 
-REPEATS = 5
 SOURCE = ("eurlex", "eurlex_train.txt.xz")
 
 
@@ -35,16 +33,6 @@ def unpack(folder: Path) -> tuple[Path, Path]:
     with_header.write_bytes(content)
     without.write_bytes(content[content.index(b"\n") + 1 :])
     return with_header, without
-
-
-def best_of(work: Callable[[], Any]) -> float:
-    """Return the shortest of a few runs, in seconds."""
-    seconds = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 def check_equal(ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> None:
@@ -76,9 +64,7 @@ def main() -> None:
             f"labelgap, {n_threads()} threads": best_of(ours),
         }
         size = with_header.stat().st_size / 1e6
-    table = Table(
-        "reader", "seconds", "MB/s", "ratio", title=f"Eurlex train, {size:.0f} MB of text, best of {REPEATS}"
-    )
+    table = Table("reader", "seconds", "MB/s", "ratio", title=f"Eurlex train, {size:.0f} MB of text")
     for name, second in seconds.items():
         table.add_row(name, f"{second:.3f}", f"{size / second:.0f}", f"{seconds['scikit-learn'] / second:.1f}")
     Console().print(table)

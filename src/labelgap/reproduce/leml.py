@@ -18,7 +18,7 @@ from labelgap.reproduce.study import Study
 _CITATION, _NUMBERS = published("leml")
 
 _SPLIT = "Bibtex and Delicious are split otherwise in the paper (its mean feature counts differ), Eurlex too."
-_MISSING = "The paper's autofood, compphys, nus-wide and wiki are not publicly available in its form and left out."
+_MISSING = "The paper's autofood, compphys, nus-wide and wiki are left out: labelgap has no source for them."
 _SECONDS = "The paper's seconds are of 32 cores of 2013; compare them in order of magnitude only."
 _NO_AXIS = "The figure's axis cannot be read from its text: P@3 as in table 12 is drawn."
 _NO_NUMBERS = "The paper prints this figure without numbers, so there is nothing to subtract."
