@@ -59,8 +59,8 @@ class LEML(MultiLabelEstimator):
         Start H from the leading singular directions that features and labels share, or at random.
     solver : {"auto", "direct", "cg", "tron"}, default="auto"
         How a half step is solved. "direct" is for squared loss with every label known; "cg" is Newton's method with
-        conjugate gradients; "tron" keeps it in a trust region. "auto" is direct where it applies, else cg for squared
-        loss and tron for the others.
+        conjugate gradients and backtracking; "tron" keeps it in a trust region instead. "auto" is direct where it
+        applies, else cg.
     kernel : {"linear", "rbf", "precomputed"} or callable, default="linear"
         Replace the rows of X by their kernel values with the training rows (the paper's kernel extension). A callable
         gets the rows and the training rows and returns the matrix of kernel values, one row for each row.
@@ -276,7 +276,7 @@ class LEML(MultiLabelEstimator):
     def _choose_solver(self, loss: Loss, labels: Labels) -> Solver:
         name = self.solver
         if name == "auto":
-            name = ("direct" if labels.complete else "cg") if loss.quadratic else "tron"
+            name = "direct" if labels.complete and loss.quadratic else "cg"
         solvers: dict[str, Solver] = {"direct": Direct(), "cg": NewtonCG(), "tron": TRON()}
         return solvers[name]
 
