@@ -2,7 +2,8 @@
 
 The paper's: alternating conjugate gradients on vec(W) and vec(H) from a random start, without preconditioner,
 rotation or balancing. Same λ, same features, same objective. F* is the lower of the two after all alternations; what
-is compared is the time to F ≤ 1.001 F*. Both clocks start before any preparation.
+is compared is the time to F ≤ 1.001 F*. Both clocks start before any preparation. The paper's goes on beyond its
+alternations until it has had ten times the time that ours took to get there.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Unbalanced(LowRank):
         return W, H, 0.0
 
 
-def trace(form: type[LowRank], solver: Solver, init: str, X, Y, k: int, alpha: float, alternations: int):
-    """Return F and the seconds since the start after each alternation."""
+def trace(form: type[LowRank], solver: Solver, init: str, X, Y, k: int, alpha: float, alternations: int, least=0.0):
+    """Return F and the seconds since the start after each alternation; go on beyond them for ``least`` seconds."""
     start, seconds = time.perf_counter(), []
     problem = form(
         label_cells(as_labels(Y), Squared(), cpu, np.float32),
@@ -43,9 +44,9 @@ def trace(form: type[LowRank], solver: Solver, init: str, X, Y, k: int, alpha: f
 
     def note(state: Alternation) -> bool:
         seconds.append(time.perf_counter() - start)
-        return False
+        return state.n_iter >= alternations and seconds[-1] >= least
 
-    alternate(problem, state, solver, solver, max_iter=alternations, tol=-np.inf, stop=note)
+    alternate(problem, state, solver, solver, max_iter=100 * alternations, tol=-np.inf, stop=note)
     return np.array(state.history), np.array(seconds)
 
 
@@ -56,32 +57,36 @@ def main() -> None:
     options.add_argument("--alternations", type=int, default=50)
     given = options.parse_args()
     dataset, X, _ = normalised("eurlex")
-    contestants = {
-        "labelgap default": (LowRank, Direct(), "svd"),
-        "paper's: CG on vec(W), random start": (
-            Unbalanced,
-            NewtonCG(tol=1e-1, max_iter=1, cg_tol=1e-1, cg_iter=20, joint=True, precondition=False),
-            "random",
-        ),
+    setting = (X, dataset.Y_train, given.components, given.alpha, given.alternations)
+    ours = trace(LowRank, Direct(), "svd", *setting)
+    patience = 10 * summary("", *ours, ours[0].min())[-1]
+    traces = {"labelgap default": ours} | {
+        f"paper's, {steps} CG steps": trace(Unbalanced, published_form(steps), "random", *setting, patience)
+        for steps in (10, 20)
     }
-    traces = {
-        name: trace(form, solver, init, X, dataset.Y_train, given.components, given.alpha, given.alternations)
-        for name, (form, solver, init) in contestants.items()
-    }
-    best = min(history.min() for history, _ in traces.values())
-    rows, reached = [], []
-    for name, (history, seconds) in traces.items():
-        hit = np.flatnonzero(history <= 1.001 * best)
-        reached.append(seconds[hit[0]] if len(hit) else np.inf)
-        at = int(hit[0]) + 1 if len(hit) else "never"
-        rows.append((name, float(history[-1]), float(seconds[-1]), at, float(reached[-1])))
+    best = min(history[: given.alternations].min() for history, _ in traces.values())
+    rows = [summary(name, *found, best) for name, found in traces.items()]
+    fastest = min(row[-1] for row in rows[1:])
+    at_least = min(row[2] for row in rows[1:]) / rows[0][-1]
+    ratio = f"{fastest / rows[0][-1]:.1f}" if np.isfinite(fastest) else f"above {at_least:.1f} (never reached)"
     show(
         f"Eurlex, k = {given.components}, λ = {given.alpha:g}, {given.alternations} alternations; F* = {best:.2f}; "
-        f"ratio of times to 1.001 F*: {reached[1] / reached[0]:.1f}"
-        + ("" if np.isfinite(reached[1]) else f" (at least {traces[rows[1][0]][1][-1] / reached[0]:.1f})"),
-        ("solver", "final F", "seconds", "alternations to 1.001 F*", "seconds to 1.001 F*"),
+        f"ratio of times to 1.001 F*: {ratio}",
+        ("solver", "final F / F*", "seconds in all", "alternations to 1.001 F*", "seconds to 1.001 F*"),
         rows,
     )
+
+
+def published_form(steps: int) -> NewtonCG:
+    """Return conjugate gradients on the whole factor, a fixed number of steps at most."""
+    return NewtonCG(tol=1e-1, max_iter=1, cg_tol=1e-1, cg_iter=steps, joint=True, precondition=False)
+
+
+def summary(name: str, history, seconds, best: float) -> tuple:
+    """Return a row of the table; infinity where 1.001 F* was not reached."""
+    hit = np.flatnonzero(history <= 1.001 * best)
+    at, when = (int(hit[0]) + 1, float(seconds[hit[0]])) if len(hit) else ("never", np.inf)
+    return name, float(history[-1] / best), float(seconds[-1]), at, when
 
 
 if __name__ == "__main__":

@@ -13,11 +13,12 @@ class Direct:
     """One Newton step W − K⁻¹∇f(W), with K solved column by column after a rotation.
 
     By eigenvectors where the features offer them; otherwise by conjugate gradients in which every column has its own
-    step lengths, to a relative residual ``tol``.
+    step lengths, to a relative residual ``tol`` or for ``max_iter`` products: while the other factor still moves, more
+    of them are wasted.
     """
 
     tol: float = 1e-1
-    max_iter: int = 200
+    max_iter: int = 12
 
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser; ``start`` is where the step begins."""
