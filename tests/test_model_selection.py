@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import BaseEstimator
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
@@ -230,3 +231,27 @@ def test_bad_options_are_named(data, options, message):
 def test_a_loss_criterion_needs_a_loss():
     with pytest.raises(ValueError, match="Normalizer has none"):
         get_criterion("loss", Normalizer())
+
+
+def test_of_several_metrics_the_least_shortfall_decides():
+    """A wins on the first metric by far and B on the second by little: C, near the best of both, is taken."""
+    quality = {"A": (1.0, 0.5), "B": (0.5, 1.0), "C": (0.9, 0.9)}
+
+    class Fixed(BaseEstimator):
+        def __init__(self, name="A"):
+            self.name = name
+
+        def fit(self, X, Y):
+            return self
+
+        def decision_function(self, X):
+            return np.full((len(X), 3), ord(self.name))
+
+    measures = [lambda labels, scores, c=c: quality[chr(int(scores[0, 0]))][c] for c in (0, 1)]
+    X, Y = np.ones((10, 2)), np.eye(10, 3)
+    found = select(Fixed(), {"name": list("ABC")}, X, Y, metric=measures, random_state=0, refit=False)
+    assert found.params == {"name": "C"}
+    assert found.score == [0.9, 0.9]
+    undefined = [*measures, lambda labels, scores: np.nan]
+    again = select(Fixed(), {"name": list("ABC")}, X, Y, metric=undefined, random_state=0, refit=False)
+    assert again.params == {"name": "C"}

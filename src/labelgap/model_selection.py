@@ -131,11 +131,16 @@ class Criterion:
             metric.update(part, scores)
         return metric.compute()
 
-    def better(self, score: float, than: float) -> bool:
-        """Tell whether a score beats another; NaN never does and always loses."""
-        if np.isnan(than) or np.isnan(score):
-            return bool(np.isnan(than) and not np.isnan(score))
-        return score > than if self.greater_is_better else score < than
+    def regrets(self, scores: Sequence[float]) -> NDArray[np.float64]:
+        """Return how far each score falls short of the best, as a share of the best; infinity for NaN.
+
+        >>> get_criterion("Hamming").regrets([0.25, 0.2, np.nan])
+        array([0.25, 0.  ,  inf])
+        """
+        signed = np.array(scores, float) * (1 if self.greater_is_better else -1)
+        best = np.nanmax(signed, initial=-np.inf)
+        scale = abs(best) if np.isfinite(best) and best != 0 else 1.0
+        return np.where(np.isnan(signed), np.inf, (best - signed) / scale)
 
 
 _AT_K: dict[str, Callable[[int], Metric]] = {"P": PrecisionAtK, "nDCG": NDCGAtK, "recall": RecallAtK}
@@ -191,8 +196,8 @@ class Selection:
     ----------
     params : dict
         The best parameters.
-    score : float
-        Their validation score.
+    score : float or list of float
+        Their validation score, one for each metric where several were given.
     estimator : estimator or None
         Fitted with them on all of the data; ``None`` without ``refit``.
     table : list of dict
@@ -200,7 +205,7 @@ class Selection:
     """
 
     params: dict[str, Any]
-    score: float
+    score: Any
     estimator: Any = None
     table: list[dict[str, Any]] = field(default_factory=list)
 
@@ -231,9 +236,10 @@ def select(
         As for scikit-learn's ``ParameterGrid``.
     X, Y : the training data
         Y in any form that the estimator takes, gaps included.
-    metric : str, Metric or callable
-        See :func:`get_criterion`. With few known cells in each row P@k is noisy, since few rows hold a known
-        positive and fewer still hold k known ones; "Hamming" and "loss" use every known cell.
+    metric : str, Metric, callable, or a sequence of them
+        See :func:`get_criterion`. Of several metrics no one decides: the candidate is taken whose largest shortfall,
+        relative to the best value of each metric, is smallest. With few known cells in each row P@k is noisy, since
+        few rows hold a known positive and fewer still hold k known ones; "Hamming" and "loss" use every known cell.
     hold_out : {"rows", "cells"}
         Validate on new rows, or on cells of rows that are also trained on.
     share : float
@@ -261,29 +267,39 @@ def select(
     >>> found.estimator.alpha, len(found.table)
     (0.1, 2)
     """
-    criterion = get_criterion(metric, estimator)
+    several = isinstance(metric, Sequence) and not isinstance(metric, str)
+    criteria = [get_criterion(one, estimator) for one in (metric if several else [metric])]
     labels = as_labels(Y, absent=getattr(estimator, "absent", "negative"))
     X_train, Y_train, X_valid, Y_valid = _split(X, labels, hold_out, share, random_state)
-    best, waited = Selection({}, np.nan), 0
+    table: list[dict[str, Any]] = []
     for params in ParameterGrid(grid):
         start = time.perf_counter()
         candidate = clone(estimator).set_params(**clone(params, safe=False)).fit(X_train, Y_train)
         seconds = time.perf_counter() - start
-        score = criterion.of(candidate, X_valid, Y_valid)
-        best.table.append({"params": params, "score": score, "seconds": seconds})
-        waited += 1
-        if criterion.better(score, best.score):
-            best.params, best.score, waited = params, score, 0
-        if patience is not None and waited >= patience:
+        scores = [criterion.of(candidate, X_valid, Y_valid) for criterion in criteria]
+        table.append({"params": params, "score": scores if several else scores[0], "seconds": seconds})
+        regrets = _largest_regrets(criteria, table)
+        chosen = int(np.argmin(regrets))
+        if patience is not None and len(table) - 1 - chosen >= patience:
             break
-    if np.isnan(best.score):
+    if not np.isfinite(regrets[chosen]):
         raise ValueError(
             f"metric={metric!r} is undefined on the held-out part ({Y_valid!r}): no row there has the cells that it "
             "compares. Raise share, or choose 'Hamming' or 'loss', which need any known cell."
         )
+    best = Selection(table[chosen]["params"], table[chosen]["score"], table=table)
     if refit:
         best.estimator = clone(estimator).set_params(**clone(best.params, safe=False)).fit(X, labels)
     return best
+
+
+def _largest_regrets(criteria: Sequence[Criterion], table: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
+    """Return each candidate's largest regret; a metric that is undefined for all of them has no say."""
+    scores = np.array([row["score"] for row in table], float).reshape(len(table), len(criteria))
+    defined = [c for c in range(len(criteria)) if not np.isnan(scores[:, c]).all()]
+    if not defined:
+        return np.full(len(table), np.inf)
+    return np.max([criteria[c].regrets(scores[:, c]) for c in defined], axis=0)
 
 
 def _split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> tuple[Any, Labels, Any, Labels]:

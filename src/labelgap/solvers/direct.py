@@ -13,8 +13,8 @@ class Direct:
     """One Newton step W − K⁻¹∇f(W), with K solved column by column after a rotation.
 
     By eigenvectors where the features offer them; otherwise by conjugate gradients in which every column has its own
-    step lengths, to a relative residual ``tol`` or for ``max_iter`` products: while the other factor still moves, more
-    of them are wasted.
+    step lengths, to a relative residual ``tol`` or for ``max_iter`` products: more are
+    wasted while the other factor still moves.
     """
 
     tol: float = 1e-1
