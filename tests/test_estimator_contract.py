@@ -20,7 +20,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from labelgap import LEML, Labels
+from labelgap import LEML, Labels, hide_cells
+from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import LOSSES
 from labelgap.metrics import precision_at_k
 
@@ -132,7 +133,7 @@ def test_predict_and_decide_agree_in_small_blocks(make, planted, monkeypatch):
     X, Y, _ = planted()
     model = make().fit(X, Y)
     whole = model.decision_function(X)
-    monkeypatch.setattr("labelgap.estimators.base.ROWS_PER_BLOCK_CELLS", 3 * Y.shape[1])
+    monkeypatch.setattr("labelgap.estimators.factors.CELLS_PER_BLOCK", 3 * Y.shape[1])
     np.testing.assert_allclose(model.decision_function(X), whole, atol=1e-10)
     np.testing.assert_array_equal(model.predict(X), model.decision_function(X) > 0)
 
@@ -652,3 +653,23 @@ def test_a_refit_with_another_kernel_forgets_the_training_rows(planted):
     fresh = LEML(2, random_state=0, n_jobs=1).fit(data.X, data.gaps)
     assert vars(again).keys() == vars(fresh).keys()
     np.testing.assert_array_equal(again.decision_function(data.X), fresh.decision_function(data.X))
+
+
+class ByBlocks(LEML):
+    """An estimator that offers nothing but its decision blocks."""
+
+    _topk = MultiLabelEstimator._topk
+    _known_scores = MultiLabelEstimator._known_scores
+
+
+def test_blocks_alone_are_enough(planted, monkeypatch):
+    X, Y, _ = planted()
+    monkeypatch.setattr("labelgap.estimators.factors.CELLS_PER_BLOCK", 3 * Y.shape[1])
+    plain, direct = (cls(2, dtype="float64", random_state=0).fit(X, Y) for cls in (ByBlocks, LEML))
+    for found, expected in zip(plain.predict_topk(X, 3), direct.predict_topk(X, 3), strict=True):
+        np.testing.assert_allclose(found, expected)
+    gaps = hide_cells(Y, 0.4, random_state=0)
+    found, expected = plain.known_scores(X, gaps), direct.known_scores(X, gaps)
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_allclose(found.data, expected.data)
+    assert plain.score(X, gaps) == direct.score(X, gaps)

@@ -131,7 +131,7 @@ class Criterion:
             metric.update(part, scores)
         return metric.compute()
 
-    def regrets(self, scores: Sequence[float]) -> NDArray[np.float64]:
+    def regrets(self, scores: Sequence[float] | NDArray) -> NDArray[np.float64]:
         """Return how far each score falls short of the best, as a share of the best; infinity for NaN.
 
         >>> get_criterion("Hamming").regrets([0.25, 0.2, np.nan])

@@ -26,14 +26,12 @@ from labelgap.observations import Container, Labels, as_labels
 from labelgap.persistence import ModelFileError, read_model, write_model
 from labelgap.runtime import n_threads, threads
 
-ROWS_PER_BLOCK_CELLS = 1 << 24
-
 
 class MultiLabelEstimator(BaseEstimator):
     """An estimator of label matrices that may have gaps.
 
-    A subclass fits, and says how to embed rows and where the labels' factors are: decision values are inner products
-    of the two, less the threshold of the loss.
+    A subclass fits, and gives decision values block by block; where it can rank or score single cells without making
+    whole blocks, it says so by overriding ``_topk`` and ``_known_scores``.
     """
 
     absent: str = "negative"
@@ -43,16 +41,15 @@ class MultiLabelEstimator(BaseEstimator):
 
     container_: Container
     n_features_in_: int
-    label_factors_: NDArray
-    threshold_: float
+    n_labels_: int
 
     @abstractmethod
     def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
         """Learn from rows X and labels Y."""
 
     @abstractmethod
-    def _embed(self, X: Any) -> NDArray:
-        """Return the factors of validated rows, n×k."""
+    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+        """Yield the decision values of validated rows, some rows after the other, as (rows, L) arrays."""
 
     def decision_function(self, X: Any) -> NDArray:
         """Return an (n, L) array of decision values: above 0 exactly where :meth:`predict` says yes.
@@ -61,16 +58,14 @@ class MultiLabelEstimator(BaseEstimator):
         """
         check_is_fitted(self)
         with threads(self.n_jobs):
-            factors = self._embed(self._check_rows(X))
             # In the blocks of predict, so that rounding cannot make the two disagree.
-            return np.concatenate([self._decide(block) for block in self._blocks(factors)])
+            return np.concatenate(list(self._decision_blocks(self._check_rows(X))))
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row, in the container and the encoding that ``Y`` had in :meth:`fit`."""
         check_is_fitted(self)
         with threads(self.n_jobs):
-            factors = self._embed(self._check_rows(X))
-            parts = [sp.csr_array(self._decide(block) > 0) for block in self._blocks(factors)]
+            parts = [sp.csr_array(block > 0) for block in self._decision_blocks(self._check_rows(X))]
         return self.container_.pack(sp.csr_array(sp.vstack(parts)))
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray, NDArray]:
@@ -79,12 +74,13 @@ class MultiLabelEstimator(BaseEstimator):
         Never makes an n×L array; ties go to the lower index.
         """
         check_is_fitted(self)
-        n_labels = len(self.label_factors_)
-        if not isinstance(k, Integral) or not 1 <= k <= n_labels:
+        if not isinstance(k, Integral) or not 1 <= k <= self.n_labels_:
             raise ValueError(
-                f"k={k!r} is out of range; there are {n_labels} labels, so pass an integer from 1 to {n_labels}."
+                f"k={k!r} is out of range; there are {self.n_labels_} labels, "
+                f"so pass an integer from 1 to {self.n_labels_}."
             )
-        return self._topk(self._check_rows(X), int(k))
+        with threads(self.n_jobs):
+            return self._topk(self._check_rows(X), int(k))
 
     def score(self, X: Any, y: Any, observed: Any = None) -> float:
         """Return the precision at 1 over known cells; rows without a known positive are left out.
@@ -94,7 +90,8 @@ class MultiLabelEstimator(BaseEstimator):
         check_is_fitted(self)
         X, labels = self._check_rows(X), as_labels(y, observed, self.absent)  # type: ignore[arg-type]
         self._check_match(X, labels)
-        scores = self._topk(X, 1) if labels.complete else self._known_scores(X, labels)
+        with threads(self.n_jobs):
+            scores = self._topk(X, 1) if labels.complete else self._known_scores(X, labels)
         return PrecisionAtK(1).update(labels, scores).compute()
 
     def known_scores(self, X: Any, Y: Any) -> sp.csr_array:
@@ -102,30 +99,26 @@ class MultiLabelEstimator(BaseEstimator):
         check_is_fitted(self)
         X, labels = self._check_rows(X), as_labels(Y, absent=self.absent)  # type: ignore[arg-type]
         self._check_match(X, labels)
-        return self._known_scores(X, labels)
+        with threads(self.n_jobs):
+            return self._known_scores(X, labels)
 
     def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        with threads(self.n_jobs):
-            indices, scores = self._kernels().topk(self._embed(X), self.label_factors_, k)
-        return indices, scores - scores.dtype.type(self.threshold_)
+        """Return the k best of each row, by way of whole blocks."""
+        order, scores = [], []
+        for block in self._decision_blocks(X):
+            order.append(np.argsort(-block, axis=1, kind="stable")[:, :k])
+            scores.append(np.take_along_axis(block, order[-1], axis=1))
+        return np.concatenate(order), np.concatenate(scores)
 
     def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        pattern = labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
-        with threads(self.n_jobs):
-            factors, kernels = self._embed(X), self._kernels()
-            scores = kernels.sddmm(kernels.prepare(pattern, factors.dtype), factors, self.label_factors_)
-        scores -= scores.dtype.type(self.threshold_)
-        return sp.csr_array((scores, pattern.indices, pattern.indptr), shape=pattern.shape)
-
-    def _decide(self, factors: NDArray) -> NDArray:
-        scores = factors @ self.label_factors_.T
-        scores -= scores.dtype.type(self.threshold_)
-        return scores
-
-    def _blocks(self, factors: NDArray) -> Iterator[NDArray]:
-        rows = max(1, ROWS_PER_BLOCK_CELLS // len(self.label_factors_))
-        for start in range(0, len(factors), rows):
-            yield factors[start : start + rows]
+        """Return the decision values at known cells, by way of whole blocks."""
+        pattern, parts, start = known_pattern(labels), [], 0
+        for block in self._decision_blocks(X):
+            cells = pattern[start : start + len(block)]
+            rows = np.repeat(np.arange(len(block)), np.diff(cells.indptr))
+            parts.append(block[rows, cells.indices])
+            start += len(block)
+        return sp.csr_array((np.concatenate(parts), pattern.indices, pattern.indptr), shape=pattern.shape)
 
     def _kernels(self) -> Backend:
         return get_backend(self.device)
@@ -158,10 +151,10 @@ class MultiLabelEstimator(BaseEstimator):
     def _check_match(self, X: Any, labels: Labels) -> None:
         """Refuse labels that do not belong to these rows or to this model."""
         _check_rows_match(X, labels)
-        if labels.shape[1] != len(self.label_factors_):
+        if labels.shape[1] != self.n_labels_:
             raise ValueError(
                 f"Y has {labels.shape[1]} labels and {type(self).__name__} was fitted with "
-                f"{len(self.label_factors_)}; pass a column for each label of fit."
+                f"{self.n_labels_}; pass a column for each label of fit."
             )
 
     def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
@@ -206,6 +199,11 @@ class MultiLabelEstimator(BaseEstimator):
         # Only 0/1 targets; estimator_type stays None, since a classifier's splitter rejects NaN in y.
         tags.classifier_tags = ClassifierTags(multi_class=False, multi_label=True)
         return tags
+
+
+def known_pattern(labels: Labels) -> sp.csr_array:
+    """Return the known cells as a pattern, all of them where nothing is missing."""
+    return labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
 
 
 def _check_rows_match(X: Any, labels: Labels) -> None:

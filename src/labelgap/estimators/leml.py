@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
-from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.factors import FactorEstimator
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
@@ -33,7 +33,7 @@ class Iteration(NamedTuple):
     label_factors: NDArray
 
 
-class LEML(MultiLabelEstimator):
+class LEML(FactorEstimator):
     """A linear multi-label model of low rank, learned from the known labels only.
 
     Minimises over W (d×k) and H (L×k)
@@ -186,7 +186,7 @@ class LEML(MultiLabelEstimator):
             state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
             interrupt = self._run(problem, state, self._choose_solver(loss, labels))
             self._store(state)
-            self.container_, self.threshold_ = labels.container, loss.threshold
+            self.container_, self.n_labels_, self.threshold_ = labels.container, labels.shape[1], loss.threshold
         if interrupt is not None:
             raise interrupt
         if state.status is Status.MAX_ITER:

@@ -7,13 +7,13 @@ for 0/1 targets and at 0 for ±1, which is a decision value above 0; AUC is the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
-from labelgap.reproduce.records import Experiment, Row, Setting
-from labelgap.reproduce.registry import Published, published
+from labelgap.reproduce.beside import beside
+from labelgap.reproduce.records import Experiment, Setting
+from labelgap.reproduce.registry import published
 from labelgap.reproduce.speedup import speedups
-from labelgap.reproduce.study import Study
 
 _CITATION, _NUMBERS = published("leml")
 
@@ -40,32 +40,17 @@ _TITLES = {
 }
 
 
-def _from_numbers(
-    name: str, title: str, numbers: list[Published], *, x: str | None = None, notes: tuple[str, ...] = ()
-) -> Experiment:
-    """Return the experiment that sets our figures beside published numbers."""
-    full_name = f"leml/{name}"
-
-    def run(study: Study) -> Iterator[Row]:
-        for number in numbers:
-            if study.options.keeps(number.setting) and (row := study.compare(full_name, number)) is not None:
-                yield row
-
-    return Experiment(
-        full_name, _CITATION, title, run, lambda: [n.setting for n in numbers], x, (*notes, _SPLIT, _MISSING)
-    )
-
-
 def _table(number: int) -> Experiment:
     numbers = [n for n in _NUMBERS if n.table == number]
     if number == 4:
         numbers = [replace(n, setting=replace(n.setting, iterations=5)) for n in numbers]
-    return _from_numbers(f"table-{number}", _TITLES[number], numbers, notes=(_SECONDS,) if number == 4 else ())
+    notes = (_SPLIT, _MISSING, _SECONDS) if number == 4 else (_SPLIT, _MISSING)
+    return beside(numbers, f"leml/table-{number}", _CITATION, _TITLES[number], notes=notes)
 
 
 def _curve(name: str, title: str, x: str, on_curve: Callable[[Setting], bool]) -> Experiment:
     numbers = [n for n in _NUMBERS if n.table == 12 and n.setting.loss == "squared" and on_curve(n.setting)]
-    return _from_numbers(name, title, numbers, x=x, notes=(_NO_AXIS,))
+    return beside(numbers, f"leml/{name}", _CITATION, title, x=x, notes=(_NO_AXIS, _SPLIT, _MISSING))
 
 
 EXPERIMENTS = [

@@ -30,6 +30,8 @@ class Setting:
         A fixed number of alternations, where the paper names it.
     cores : int, optional
         Threads, where the paper varies them.
+    criteria : tuple of str
+        The metrics by which validation chooses parameters: those that the table reports.
     """
 
     dataset: str
@@ -40,6 +42,7 @@ class Setting:
     k: int | None = None
     iterations: int | None = None
     cores: int | None = None
+    criteria: tuple[str, ...] = ("P@3", "Hamming", "AUC")
 
     def rank(self, n_features: int, n_labels: int) -> int:
         """Return k = ⌊ratio · L⌋, or the k given, but no more than min(d, L): a rank beyond it changes nothing.

@@ -33,12 +33,13 @@ def published(paper: str) -> tuple[str, tuple[Published, ...]]:
     ('bibtex', 'P@3', 34.16)
     """
     content = json.loads((_PUBLISHED / f"{paper}.json").read_text(encoding="utf-8"))
-    return content["paper"], tuple(_number(record) for record in content["records"])
+    shared = {"criteria": tuple(content["criteria"])} if "criteria" in content else {}
+    return content["paper"], tuple(_number(record, shared) for record in content["records"])
 
 
-def _number(record: dict[str, Any]) -> Published:
+def _number(record: dict[str, Any], shared: dict[str, Any]) -> Published:
     own = {name: record[name] for name in ("table", "metric", "value")}
-    return Published(setting=Setting(**{k: v for k, v in record.items() if k not in own}), **own)
+    return Published(setting=Setting(**{k: v for k, v in record.items() if k not in own}, **shared), **own)
 
 
 @cache

@@ -84,7 +84,8 @@ class Study:
         assert data is not None
         start = time.perf_counter()
         rank = setting.rank(data.n_features, data.n_labels)
-        task = Task(data.X_train, known_labels(data, setting, seed), rank, setting.loss, seed, setting.iterations)
+        labels = known_labels(data, setting, seed)
+        task = Task(data.X_train, labels, rank, setting.loss, seed, setting.iterations, setting.criteria)
         fitted = METHODS[setting.method].fit(task)
         metrics = evaluate(METRICS, score_batches(fitted.estimator, data.X_test, as_labels(data.Y_test)))
         metrics = {name: 100 * value if "@" in name else value for name, value in metrics.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -23,7 +24,7 @@ class Rotated:
             raise ValueError("A Hessian without data has nothing to rotate.")
         self.features: LinearMap = kronecker.features
         m, Q = scipy.linalg.eigh(np.asarray(kronecker.M, float))
-        self.m, self.Q = np.maximum(m, 0) * 1.0, Q.astype(dtype)
+        self.m, self.Q = np.maximum(m, 0), Q.astype(dtype)
         self.weights, self.ridge, self.dtype = kronecker.weights, kronecker.ridge, dtype
         self.spectrum: Spectrum | None = self.features.spectrum()
 
@@ -38,13 +39,11 @@ class Rotated:
             solved += (R - self.spectrum.restore(along)) / self.dtype.type(self.ridge)
         return solved @ self.Q.T
 
-    @property
+    @cached_property
     def _inverse(self) -> Array:
-        if not hasattr(self, "_cached"):
-            assert self.spectrum is not None
-            values = np.asarray(self.spectrum.values, float)[:, None] * self.weights
-            self._cached = _reciprocal(values * self.m[None, :] + self.ridge, self.dtype)
-        return self._cached
+        assert self.spectrum is not None
+        values = np.asarray(self.spectrum.values, float)[:, None] * self.weights
+        return _reciprocal(values * self.m[None, :] + self.ridge, self.dtype)
 
     def solve_columns(self, R: Array, tol: float, max_iter: int) -> CGResult:
         """Return K⁻¹ R to a relative residual ``tol`` in each column."""
