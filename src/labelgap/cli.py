@@ -59,7 +59,10 @@ def demo(output: Annotated[Path, typer.Option(help="Folder for the plot and the 
     """Train on generated data whose labels have gaps, and compare with taking missing for negative."""
     from labelgap.demo import run
 
-    run(output)
+    try:
+        run(output)
+    except (ImportError, OSError) as error:
+        _fail(error)
 
 
 @app.command()

@@ -140,6 +140,7 @@ def _plot(split: Split, path: Path) -> None:
 def run(output: Path) -> None:
     """Compare, print a table, and leave ``gaps.png`` and ``model.labelgap`` in ``output``."""
     console = Console(width=140)
+    optional("matplotlib", "plot")
     output.mkdir(parents=True, exist_ok=True)
     split = _generate()
     model = _compare(split, console)

@@ -269,7 +269,7 @@ def select(
     """
     several = isinstance(metric, Sequence) and not isinstance(metric, str)
     criteria = [get_criterion(one, estimator) for one in (metric if several else [metric])]
-    labels = as_labels(Y, absent=getattr(estimator, "absent", "negative"))
+    labels = as_labels(Y, absent=getattr(_last_step(estimator), "absent", "negative"))
     X_train, Y_train, X_valid, Y_valid = _split(X, labels, hold_out, share, random_state)
     table: list[dict[str, Any]] = []
     for params in ParameterGrid(grid):
@@ -322,8 +322,13 @@ def _restrict(labels: Labels, known: sp.csr_array, kept: NDArray[np.bool_]) -> L
     return Labels.of_patterns(labels.positives, cells, labels.container)
 
 
+def _last_step(estimator: Any) -> Any:
+    """Return the estimator itself, or the last step of a pipeline: the one that meets the labels."""
+    return estimator[-1] if hasattr(estimator, "steps") else estimator
+
+
 def _loss_of(estimator: Any) -> Loss:
-    last = estimator[-1] if hasattr(estimator, "steps") else estimator
+    last = _last_step(estimator)
     loss = getattr(last, "loss", None)
     if loss is None:
         raise ValueError(f"metric='loss' needs an estimator with a loss, and {type(last).__name__} has none.")

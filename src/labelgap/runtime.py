@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -43,11 +44,39 @@ def n_threads(n_jobs: int | None = None) -> int:
     return int(n_jobs) if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)
 
 
+class _BlasLimit:
+    """The number of BLAS threads, shared by overlapping blocks of several threads: the last to enter decides."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wanted: list[int] = []
+        self._original: Any = None
+
+    def enter(self, n: int) -> None:
+        with self._lock:
+            limit = _controller().limit(limits=n)
+            if not self._wanted:
+                self._original = limit
+            self._wanted.append(n)
+
+    def leave(self, n: int) -> None:
+        with self._lock:
+            self._wanted.remove(n)
+            if self._wanted:
+                _controller().limit(limits=self._wanted[-1])
+            else:
+                self._original.restore_original_limits()
+
+
 @cache
-def _blas() -> Any:
+def _controller() -> Any:
+    import scipy.linalg  # noqa: F401, a controller knows the libraries that are loaded when it is made
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
+
+
+_blas_limit = _BlasLimit()
 
 
 @contextmanager
@@ -61,11 +90,13 @@ def threads(n_jobs: int | None) -> Iterator[int]:
     if n_jobs is None:
         yield n_threads()
         return
-    token = _n_threads.set(n_threads(n_jobs))
+    wanted = n_threads(n_jobs)
+    token = _n_threads.set(wanted)
+    _blas_limit.enter(wanted)
     try:
-        with _blas().limit(limits=n_threads()):
-            yield n_threads()
+        yield wanted
     finally:
+        _blas_limit.leave(wanted)
         _n_threads.reset(token)
 
 

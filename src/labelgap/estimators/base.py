@@ -190,6 +190,9 @@ class MultiLabelEstimator(BaseEstimator):
         values = {name: value for name, value in vars(self).items() if name.endswith("_")}
         write_model(path, header, values | {"container_": asdict(self.container_)})
 
+    def _check_loaded(self) -> None:
+        """Raise ValueError if attributes that came from a file do not fit each other."""
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -260,6 +263,10 @@ def load(path: str | os.PathLike) -> MultiLabelEstimator:
             f"{path} has a header that does not fit {name} ({error}); save the model again."
         ) from error
     vars(model).update(values)
+    try:
+        model._check_loaded()
+    except (AttributeError, ValueError) as error:
+        raise ModelFileError(f"{path} does not hold together ({error}); save the model again.") from error
     return model
 
 

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.utils import check_random_state
 
 from labelgap.estimators.factors import FactorEstimator
-from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.parameters import check_callbacks, check_choice, check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import Labels
@@ -41,7 +41,8 @@ class LEML(FactorEstimator):
         F(W, H) = Σ over known (i, j) of ℓ(Y_ij, x_iᵀ W h_j) + (α/2) ‖W‖² + (α_H/2) ‖H‖²
 
     by alternating between the two (Yu, Jain, Kar and Dhillon 2014, eq. 5). With squared loss and every label known
-    each half step is exact and costs O((nnz(X) + nnz(Y)) k).
+    no step depends on n·L: each half step is exact after one eigendecomposition of XᵀX, up to 6,000 features or rows,
+    and takes a dozen products of O((nnz(X) + nnz(Y)) k + (n + L) k²) beyond that.
 
     Parameters
     ----------
@@ -100,7 +101,7 @@ class LEML(FactorEstimator):
     n_iter_ : int
         The number of alternations.
     status_ : str
-        "converged", "max_iter" or "stopped" (by a callback or Ctrl-C).
+        "converged", "max_iter", "stalled" (rounding outweighs progress) or "stopped" (by a callback or Ctrl-C).
 
     Examples
     --------
@@ -196,6 +197,13 @@ class LEML(FactorEstimator):
                 ConvergenceWarning,
                 stacklevel=2,
             )
+        if state.status is Status.STALLED:
+            warnings.warn(
+                f"LEML stopped after {state.n_iter} alternations because rounding made F rise; scale the features or "
+                "pass dtype='float64'.",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
         return self
 
     def _check_parameters(self) -> None:
@@ -208,6 +216,8 @@ class LEML(FactorEstimator):
         check_choice("init", self.init, ("svd", "random"))
         check_choice("solver", self.solver, ("auto", "direct", "cg", "tron"))
         check_number("gamma", self.gamma, Real, least=0, optional=True)
+        check_number("verbose", self.verbose, Integral, least=0)
+        check_callbacks(self.callbacks)
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, ("linear", "rbf", "precomputed"))
 
@@ -260,12 +270,14 @@ class LEML(FactorEstimator):
         d, L = problem.left.shape[1], problem.cells.shape[1]
         if self.warm_start and hasattr(self, "label_factors_"):
             W, H = self._stacked_factors(), self.label_factors_
-            if W.shape == (d, k) and H.shape == (L, k):
+            if W.shape != (d, k) or H.shape != (L, k):
+                raise ValueError(
+                    f"warm_start=True, but the previous fit has factors of shapes {W.shape} and {H.shape} "
+                    f"and this one needs {(d, k)} and {(L, k)}; clone the estimator to start anew."
+                )
+            # Factors that a strong penalty has brought to 0 are stationary: nothing would move them again.
+            if np.abs(W).max() * np.abs(H).max() > np.finfo(dtype).eps:
                 return Alternation(W.astype(dtype), H.astype(dtype))
-            raise ValueError(
-                f"warm_start=True, but the previous fit has factors of shapes {W.shape} and {H.shape} "
-                f"and this one needs {(d, k)} and {(L, k)}; clone the estimator to start anew."
-            )
         rng = check_random_state(self.random_state)
         if self.init == "svd":
             H = problem.svd_start(k, rng, dtype)
@@ -281,7 +293,7 @@ class LEML(FactorEstimator):
         return solvers[name]
 
     def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> KeyboardInterrupt | None:
-        """Alternate until done; an interrupt is handed back, so that the factors so far are stored first."""
+        """Alternate until done; an interrupt is handed back once there are factors to store first."""
         with progress(self.max_iter, "LEML", self.verbose) as advance:
 
             def after(state: Alternation) -> bool:
@@ -291,10 +303,19 @@ class LEML(FactorEstimator):
                 return any(answers)
 
             try:
-                alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
+                with np.errstate(over="ignore", invalid="ignore"):  # what overflows shows in the objective
+                    alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
             except KeyboardInterrupt as interrupt:
+                if not state.history:
+                    raise
                 state.status = Status.STOPPED
                 return interrupt
+            except (FloatingPointError, np.linalg.LinAlgError) as error:
+                raise ValueError(
+                    f"The numbers in X are too large or too small for dtype={self.dtype!r} ({error}); "
+                    "scale the features (sklearn.preprocessing has Normalizer and StandardScaler) or pass "
+                    "dtype='float64'."
+                ) from error
         return None
 
     def _store(self, state: Alternation) -> None:
@@ -308,6 +329,13 @@ class LEML(FactorEstimator):
         if not self.fit_intercept:
             return self.feature_factors_
         return np.vstack([self.feature_factors_, self.intercept_factors_])
+
+    def _check_loaded(self) -> None:
+        rows = self.training_rows_.shape[0] if hasattr(self, "training_rows_") else self.n_features_in_
+        k = len(self.intercept_factors_)
+        shapes = (self.feature_factors_.shape, self.label_factors_.shape)
+        if shapes != ((rows, k), (self.n_labels_, k)):
+            raise ValueError(f"factors of shapes {shapes} for {rows} features, {self.n_labels_} labels and rank {k}")
 
     def _embed(self, X: Any) -> NDArray:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type

@@ -35,6 +35,20 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
         raise ValueError(f"{name}={value!r} is not known; choose from {list(choices)}.")
 
 
+def check_callbacks(callbacks: Any) -> None:
+    """Refuse callbacks that are not a sequence of callables.
+
+    >>> check_callbacks(print)
+    Traceback (most recent call last):
+        ...
+    ValueError: callbacks=<built-in function print> is no sequence of callables; pass a list, such as [print].
+    """
+    if callbacks is None:
+        return
+    if not isinstance(callbacks, list | tuple) or not all(callable(one) for one in callbacks):
+        raise ValueError(f"callbacks={callbacks!r} is no sequence of callables; pass a list, such as [print].")
+
+
 def is_float_type(dtype: Any) -> bool:
     """Tell whether something names float32 or float64.
 

@@ -51,8 +51,8 @@ class Backend(Protocol):
     def transpose(self, A: Sparse) -> Sparse:
         """Aᵀ, prepared; kept with A, so that it is made once."""
 
-    def squared(self, A: Sparse) -> Sparse:
-        """The matrix of A_ij²."""
+    def column_squares(self, A: Sparse) -> Any:
+        """Σ_i A_ij² for each column, float64, d×1."""
 
     def spmm(self, A: Sparse, B: Any) -> Any:
         """A B."""
@@ -61,7 +61,7 @@ class Backend(Protocol):
         """Aᵀ B."""
 
     def gram(self, B: Any) -> Any:
-        """BᵀB of a dense or a prepared sparse matrix, dense."""
+        """BᵀB of a dense or a prepared sparse matrix, dense; float64 of a sparse one."""
 
     def sddmm(self, A: Sparse, B: Any, H: Any) -> Any:
         """(B Hᵀ)_ij at the stored cells of A, in their order."""

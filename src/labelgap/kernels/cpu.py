@@ -34,9 +34,7 @@ class CSR:
     @cached_property
     def T(self) -> CSR:
         """The transpose, in CSR."""
-        transposed = CSR(sp.csr_array(self.matrix().T))
-        transposed.__dict__["T"] = self
-        return transposed
+        return CSR(sp.csr_array(self.matrix().T))
 
     def matrix(self) -> sp.csr_array:
         """The same matrix for SciPy, sharing memory."""
@@ -63,9 +61,9 @@ def transpose(A: CSR) -> CSR:
     return A.T
 
 
-def squared(A: CSR) -> CSR:
-    """The matrix of A_ij², on the same pattern and with the same transposed pattern."""
-    return CSR(sp.csr_array((A.data**2, A.indices, A.indptr), shape=A.shape))
+def column_squares(A: CSR) -> NDArray:
+    """Σ_i A_ij² for each column, float64, d×1."""
+    return np.bincount(A.indices, weights=A.data.astype(float) ** 2, minlength=A.shape[1])[:, None]
 
 
 def _balanced(A: CSR, width: int) -> list[int]:
@@ -85,9 +83,17 @@ def _even(n: int, width: int) -> list[int]:
     return np.unique(np.linspace(0, n, 4 * n_threads() + 1).astype(int)).tolist()
 
 
+def _agree(A: CSR, left: NDArray | None, right: NDArray) -> None:
+    """Refuse factors that do not belong to A: compiled loops would read outside them."""
+    if len(right) != A.shape[1] or (left is not None and left.shape != (A.shape[0], right.shape[1])):
+        shapes = right.shape if left is None else (left.shape, right.shape)
+        raise ValueError(f"A sparse matrix of shape {A.shape} does not go with factors of shape {shapes}.")
+
+
 def spmm(A: CSR, B: NDArray) -> NDArray:
     """A B."""
     B = np.ascontiguousarray(B)
+    _agree(A, None, B)
     out = np.empty((A.shape[0], B.shape[1]), B.dtype)
     in_ranges(lambda start, stop: loops.spmm(*A.arrays, B, out, start, stop), _balanced(A, B.shape[1]))
     return out
@@ -99,10 +105,10 @@ def spmm_t(A: CSR, B: NDArray) -> NDArray:
 
 
 def gram(B: NDArray | CSR) -> NDArray:
-    """BᵀB, dense."""
+    """BᵀB, dense; float64 where B is sparse."""
     if not isinstance(B, CSR):
         return B.T @ B
-    out = np.zeros((B.shape[1], B.shape[1]), B.data.dtype)
+    out = np.zeros((B.shape[1], B.shape[1]))
     mean_row = max(1, B.nnz // max(1, B.shape[0]))
     in_ranges(lambda start, stop: loops.gram_rows(*B.T.arrays, *B.arrays, out, start, stop), _balanced(B.T, mean_row))
     return out
@@ -110,6 +116,7 @@ def gram(B: NDArray | CSR) -> NDArray:
 
 def sddmm(A: CSR, B: NDArray, H: NDArray) -> NDArray:
     """(B Hᵀ)_ij at the stored cells of A, in their order."""
+    _agree(A, B, H)
     out = np.empty(A.nnz, B.dtype)
     in_ranges(lambda start, stop: loops.sddmm(A.indptr, A.indices, B, H, out, start, stop), _balanced(A, B.shape[1]))
     return out
@@ -117,6 +124,7 @@ def sddmm(A: CSR, B: NDArray, H: NDArray) -> NDArray:
 
 def cells_value(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> float:
     """Σ over stored (i, j) of ℓ(A_ij, b_i·h_j)."""
+    _agree(A, B, H)
     compiled = CompiledCell(cell)
     parts = in_ranges(
         lambda start, stop: loops.cells_value(compiled, *A.arrays, B, H, start, stop), _balanced(A, B.shape[1])
@@ -126,6 +134,7 @@ def cells_value(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> float:
 
 def cells_model(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> CellModel:
     """Value, D H and the curvature of each stored cell, in one pass."""
+    _agree(A, B, H)
     compiled, gradient, curvature = CompiledCell(cell), np.empty_like(B), np.empty(A.nnz, B.dtype)
     weights = np.empty((len(B), 1), B.dtype)
     parts = in_ranges(
@@ -137,6 +146,7 @@ def cells_model(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> CellModel:
 
 def cells_hessp(A: CSR, curvature: NDArray, S: NDArray, H: NDArray) -> NDArray:
     """U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A, in one pass."""
+    _agree(A, S, H)
     out = np.empty_like(S)
     in_ranges(
         lambda start, stop: loops.cells_hessp(A.indptr, A.indices, curvature, S, H, out, start, stop),

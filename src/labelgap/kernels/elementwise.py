@@ -21,7 +21,7 @@ class CompiledCell:
     """A cell, ready to be passed to compiled code."""
 
     def __init__(self, cell: Cell) -> None:
-        self.cell = cell
+        self.type = CellType(cell)
 
 
 # The cells of this process by the name of their type: the cache on disk must hold names only, since a loss may be
@@ -42,14 +42,15 @@ def _fingerprint(cell: Cell) -> str:
     digest = hashlib.sha256()
     for function in cell.functions(np):
         code: Any = function.__code__
-        constants = [c.cell_contents for c in function.__closure__ or ()]
-        digest.update(repr((code.co_code, code.co_consts, code.co_names, constants)).encode())
+        closure = [c.cell_contents for c in function.__closure__ or ()]
+        used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+        digest.update(repr((code.co_code, code.co_consts, code.co_names, closure, used)).encode())
     return digest.hexdigest()[:16]
 
 
 @typeof_impl.register(CompiledCell)
 def _typeof(value: CompiledCell, context: Any) -> CellType:
-    return CellType(value.cell)
+    return value.type
 
 
 register_model(CellType)(models.OpaqueModel)

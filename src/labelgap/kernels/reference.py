@@ -25,9 +25,9 @@ def transpose(A: Any) -> sp.csr_array:
     return sp.csr_array(A.T)
 
 
-def squared(A: Any) -> sp.csr_array:
-    """A_ij²."""
-    return A.multiply(A).tocsr()
+def column_squares(A: Any) -> Any:
+    """Σ_i A_ij² for each column."""
+    return A.astype(float).power(2).sum(axis=0)[:, None]
 
 
 def spmm(A: Any, B: Any) -> Any:

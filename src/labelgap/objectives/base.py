@@ -73,12 +73,14 @@ class Sum:
 
 
 def _total_kronecker(parts: list[Kronecker | None]) -> Kronecker | None:
-    """Add Kronecker forms; there is a joint one while a single term at most has data."""
+    """Add Kronecker forms: exactly while a single term has data, else by the largest of them, as a preconditioner."""
     known = [part for part in parts if part is not None]
     data = [part for part in known if part.features is not None]
-    if len(known) < len(parts) or len(data) != 1:
+    if not data:
         return None
-    return replace(data[0], ridge=sum(part.ridge for part in known))
+    largest = max(data, key=lambda part: np.mean(part.weights) * np.trace(part.M))
+    exact = largest.exact and len(known) == len(parts) and len(data) == 1
+    return replace(largest, ridge=sum(part.ridge for part in known), exact=exact)
 
 
 def _total(arrays: list[Array]) -> Array:

@@ -70,13 +70,14 @@ class _WithSpectrum:
     """Finds the eigenvectors of AᵀA through the smaller of AᵀA and AAᵀ, once."""
 
     shape: tuple[int, int]
+    dtype: Any
 
     def gram(self) -> Array:
-        """AᵀA, dense."""
+        """AᵀA, dense and float64."""
         raise NotImplementedError
 
     def outer_gram(self) -> Array:
-        """AAᵀ, dense."""
+        """AAᵀ, dense and float64."""
         raise NotImplementedError
 
     def t_times(self, B: Array) -> Array:
@@ -87,15 +88,17 @@ class _WithSpectrum:
 
     @cached_property
     def _eigenvectors(self) -> Eigenvectors:
+        """Small eigenvalues matter next to a ridge, so the Gram matrix and its eigenvectors are found in float64."""
         n, d = self.shape
         small = self.gram() if d <= n else self.outer_gram()
-        values, vectors = scipy.linalg.eigh(small, driver="evd", overwrite_a=True, check_finite=False)
+        values, vectors = scipy.linalg.eigh(small, driver="evd", overwrite_a=True)
         values = np.maximum(values, 0)
         if d > n:
-            kept = values > np.finfo(values.dtype).eps * values[-1]
+            # A direction is Aᵀu / √value: below this its rounding error would outweigh it.
+            kept = values > max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2) * values[-1]
             values = values[kept]
-            vectors = self.t_times(np.ascontiguousarray(vectors[:, kept])) / np.sqrt(values)
-        return Eigenvectors(values, np.ascontiguousarray(vectors))
+            vectors = self.t_times(vectors[:, kept].astype(self.dtype)) / np.sqrt(values)
+        return Eigenvectors(values, np.ascontiguousarray(vectors, self.dtype))
 
 
 class SparseFeatures(_WithSpectrum):
@@ -112,7 +115,11 @@ class SparseFeatures(_WithSpectrum):
         return self.kernels.spmm_t(self.matrix, B)
 
     def column_squares(self) -> Array:
-        return self.kernels.spmm_t(self.kernels.squared(self.matrix), np.ones((self.shape[0], 1), self.dtype))
+        return self._squares
+
+    @cached_property
+    def _squares(self) -> Array:
+        return self.kernels.column_squares(self.matrix)
 
     def gram(self) -> Array:
         return self.kernels.gram(self.matrix)
@@ -125,7 +132,7 @@ class DenseFeatures(_WithSpectrum):
     """A dense n×d matrix."""
 
     def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
-        self.kernels, self.matrix = backend, backend.array(matrix, dtype)
+        self.kernels, self.matrix, self.dtype = backend, backend.array(matrix, dtype), dtype
         self.shape = self.matrix.shape
 
     def times(self, W: Array) -> Array:
@@ -135,20 +142,24 @@ class DenseFeatures(_WithSpectrum):
         return self.matrix.T @ B
 
     def column_squares(self) -> Array:
-        return (self.matrix**2).sum(0)[:, None]
+        return self._squares
+
+    @cached_property
+    def _squares(self) -> Array:
+        return (self.matrix**2).sum(0, dtype=float)[:, None]
 
     def gram(self) -> Array:
-        return self.kernels.gram(self.matrix)
+        return self.kernels.gram(self.matrix.astype(float))
 
     def outer_gram(self) -> Array:
-        return self.kernels.gram(self.matrix.T)
+        return self.kernels.gram(self.matrix.T.astype(float))
 
 
 class WithConstant(_WithSpectrum):
     """[A, 1]: a feature that is always 1, without a copy of A."""
 
     def __init__(self, features: SparseFeatures | DenseFeatures) -> None:
-        self.features = features
+        self.features, self.dtype = features, features.dtype
         self.shape = (features.shape[0], features.shape[1] + 1)
 
     def times(self, W: Array) -> Array:
@@ -165,7 +176,7 @@ class WithConstant(_WithSpectrum):
 
     def gram(self) -> Array:
         inner = self.features.gram()
-        sums = self.features.t_times(np.ones((self.shape[0], 1), inner.dtype))
+        sums = self.features.t_times(np.ones((self.shape[0], 1), self.dtype)).astype(float)
         return np.block([[inner, sums], [sums.T, np.full((1, 1), self.shape[0], inner.dtype)]])
 
     def outer_gram(self) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ class LowRank:
         Features of the rows (X) and of the labels; the labels have none by default.
     alpha_left, alpha_right : float
         The penalties of W and H.
+    left_terms, right_terms : sequence of Objective
+        Further terms in W and in H, such as a graph's.
     """
 
     def __init__(
@@ -37,22 +40,26 @@ class LowRank:
         *,
         alpha_left: float,
         alpha_right: float | None = None,
+        left_terms: Sequence[Objective] = (),
+        right_terms: Sequence[Objective] = (),
     ) -> None:
         self.cells = cells
         self.left = left
         self.right = right if right is not None else Identity(cells.shape[1])
         self.penalty_left = Ridge(alpha_left)
         self.penalty_right = Ridge(alpha_left if alpha_right is None else alpha_right)
+        self.left_terms = [self.penalty_left, *left_terms]
+        self.right_terms = [self.penalty_right, *right_terms]
 
     def given_right(self, H: Array) -> Objective:
         """F(·, H), an objective in W."""
         data = _through(self.left, self.cells.given(self.right.times(H)))
-        return Sum([data, self.penalty_left], self.penalty_right.value(H))
+        return Sum([data, *self.left_terms], sum(term.value(H) for term in self.right_terms))
 
     def given_left(self, W: Array) -> Objective:
         """F(W, ·), an objective in H."""
         data = _through(self.right, self.cells.T.given(self.left.times(W)))
-        return Sum([data, self.penalty_right], self.penalty_left.value(W))
+        return Sum([data, *self.right_terms], sum(term.value(W) for term in self.left_terms))
 
     def value(self, W: Array, H: Array) -> float:
         """F(W, H)."""
@@ -61,10 +68,11 @@ class LowRank:
     def balance(self, W: Array, H: Array) -> tuple[Array, Array, float]:
         """Rewrite W Hᵀ = U S Vᵀ as factors with the least penalty: √S on each side, weighted by the α's.
 
-        The scores stay, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value.
+        The scores stay, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value. Further terms
+        need not be indifferent to it, so with them nothing is done.
         """
         a, b = self.penalty_left.alpha, self.penalty_right.alpha
-        if a <= 0 or b <= 0:
+        if a <= 0 or b <= 0 or len(self.left_terms) + len(self.right_terms) > 2:
             return W, H, 0.0
         before = self.penalty_left.value(W) + self.penalty_right.value(H)
         new_W, new_H = _balanced(W, H, (b / a) ** 0.25)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from labelgap.solvers.base import Array, Objective, Solver, Status
+
+ROUNDING = 1e-5  # of float32 factors, in an objective that is summed in float64
 
 
 class Bilinear(Protocol):
@@ -50,26 +53,28 @@ def alternate(
     """Minimise F over W, then over H, until F falls by less than ``tol`` of itself.
 
     ``state`` is updated in place after each whole alternation, so that an interrupted run keeps the last good pair.
-    ``stop(state)`` is asked after each; True ends the run.
+    An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes it infinite or
+    NaN is an error. ``stop(state)`` is asked after each; True ends the run.
     """
-    for value in _alternations(problem, state, left, right, max_iter):
-        previous = state.history[-1] if state.history else None
+    for _ in range(max_iter):
+        W = left.minimize(problem.given_right(state.H), state.W).x
+        objective = problem.given_left(W)
+        H = right.minimize(objective, state.H).x
+        # Anew, since a solver's own account may have lost its digits on the way from a far larger value.
+        value, previous = objective.value(H), state.history[-1] if state.history else math.inf
+        W, H, gain = problem.balance(W, H)
+        value -= gain
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the objective became {value}")
+        if value > previous + ROUNDING * abs(previous):
+            state.status = Status.STALLED
+            break
+        state.W, state.H = W, H
         state.history.append(value)
         if stop is not None and stop(state):
             state.status = Status.STOPPED
             break
-        if previous is not None and previous - value <= tol * abs(previous):
+        if previous - value <= tol * abs(previous) and math.isfinite(previous):
             state.status = Status.CONVERGED
             break
     return state
-
-
-def _alternations(
-    problem: Bilinear, state: Alternation, left: Solver, right: Solver, max_iter: int
-) -> Iterator[float]:
-    for _ in range(max_iter):
-        W = left.minimize(problem.given_right(state.H), state.W).x
-        found = right.minimize(problem.given_left(W), state.H)
-        W, H, gain = problem.balance(W, found.x)
-        state.W, state.H = W, H
-        yield found.value - gain

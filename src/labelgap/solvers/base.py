@@ -106,10 +106,10 @@ class Solver(Protocol):
 
 
 def inner(a: Array, b: Array) -> float:
-    """⟨a, b⟩, summed over rows in float64 so that long float32 arrays keep their digits.
+    """⟨a, b⟩, summed in float64 so that long float32 arrays keep their digits.
 
     >>> import numpy as np
     >>> inner(np.ones((2, 3)), np.full((2, 3), 2.0))
     12.0
     """
-    return float((a * b).sum(1).sum(0, dtype=float))
+    return float((a * b).sum(dtype=float))

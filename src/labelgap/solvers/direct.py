@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from labelgap.solvers.base import Array, Objective, Solution, Status, inner
+from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner
 from labelgap.solvers.kronecker import Rotated
 
 
@@ -30,10 +31,19 @@ class Direct:
             )
         rotated = Rotated(model.kronecker, start.dtype)
         if rotated.spectrum is not None:
-            step = rotated.solve(-model.gradient)
-            value = model.value + 0.5 * inner(model.gradient, step)
-            return Solution(start + step, value, Status.CONVERGED, 1, 0)
+            return _along(model, start, rotated.solve(-model.gradient))
         found = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
         value = model.value + 0.5 * inner(model.gradient, found.x) - 0.5 * inner(found.x, found.residual)
         status = Status.CONVERGED if found.converged else Status.MAX_ITER
         return Solution(start + found.x, value, status, 1, found.n_products)
+
+
+def _along(model: Model, start: Array, step: Array) -> Solution:
+    """Go along a step to the minimum of the quadratic: all of it but for rounding, which then cannot raise f."""
+    slope, curvature = inner(model.gradient, step), inner(step, model.hessp(step))
+    length = -slope / curvature if curvature > 0 else 0.0
+    if not 0 < length < math.inf:
+        return Solution(start, model.value, Status.CONVERGED if slope == 0 else Status.STALLED, 1, 1)
+    return Solution(
+        start + start.dtype.type(length) * step, model.value + 0.5 * length * slope, Status.CONVERGED, 1, 1
+    )

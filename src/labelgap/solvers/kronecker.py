@@ -47,9 +47,11 @@ class Rotated:
 
     def solve_columns(self, R: Array, tol: float, max_iter: int) -> CGResult:
         """Return K⁻¹ R to a relative residual ``tol`` in each column."""
+        inverse = _reciprocal(
+            self.m[None, :] * self.weights * self.features.column_squares() + self.ridge, self.dtype
+        )
         m = (self.m[None, :] * self.weights).astype(self.dtype)
         ridge = self.dtype.type(self.ridge)
-        inverse = _reciprocal(m * self.features.column_squares() + ridge, self.dtype)
 
         def product(P: Array) -> Array:
             image = self.features.t_times(self.features.times(P))
@@ -75,5 +77,7 @@ def preconditioner(kronecker: Kronecker | None, dtype: np.dtype) -> Callable[[Ar
 
 
 def _reciprocal(scale: Array, dtype: np.dtype) -> Array:
-    floor = np.finfo(dtype).eps * max(scale.max(initial=0), np.finfo(dtype).tiny)
+    """1 / scale in float64, and 0 where the scale is nothing but rounding."""
+    scale = np.asarray(scale, float)
+    floor = np.finfo(float).eps * max(scale.max(initial=0), np.finfo(float).tiny)
     return np.where(scale > floor, 1 / np.where(scale > floor, scale, 1), 0).astype(dtype)

@@ -67,6 +67,8 @@ class TRON:
         number = model.gradient.dtype.type
         s, residual = np.zeros_like(model.gradient), -model.gradient
         z = apply(residual)
+        if not inner(residual, z) > 0:  # rounding made the preconditioner useless here
+            apply, z = np.copy, residual.copy()
         direction, rz = z.copy(), inner(residual, z)
         radius = rz**0.5 if radius == np.inf else radius
         ss, sd, dd, products = 0.0, 0.0, rz, 0
@@ -82,7 +84,9 @@ class TRON:
             if alpha == reach:
                 break
             z = apply(residual)
-            previous, rz = rz, inner(residual, z)
+            previous, rz = rz, max(inner(residual, z), 0.0)
+            if rz == 0:
+                break
             beta = rz / previous
             direction *= number(beta)
             direction += z
