@@ -67,7 +67,6 @@ NO_LABELS = {
 }
 SINGLE_PRECISION = {
     "check_methods_sample_order_invariance": "it wants 1e-7, the rounding of float32, from sums in another order",
-    "check_methods_subset_invariance": "it wants 1e-7, the rounding of float32, from sums in another order",
 }
 
 

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import re
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +18,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+from labelgap.runtime import written_whole
 
 FORMAT = 1
 HEADER = "model.json"
@@ -31,30 +32,14 @@ class ModelFileError(ValueError):
 
 def write_model(path: str | os.PathLike, header: dict[str, Any], values: dict[str, Any]) -> None:
     """Write a header of plain JSON and values that may also be arrays and sparse matrices."""
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
     arrays: dict[str, np.ndarray] = {}
     described = {name: _describe(name, value, arrays) for name, value in values.items()}
     text = json.dumps({"format": FORMAT, "library": "labelgap", **header, "attributes": described}, indent=1)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
-    try:
-        with os.fdopen(descriptor, "wb") as stream, zipfile.ZipFile(stream, "w") as archive:
-            archive.writestr(HEADER, text)
-            for name, array in arrays.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    with written_whole(path) as stream, zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(HEADER, text)
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _describe(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -1,4 +1,4 @@
-"""Threads and optional packages: the things every room above needs and none of them owns.
+"""Threads, progress, whole files, optional packages: what every room above needs and none of them owns.
 
 One setting decides how many threads work: :func:`threads`. Our compiled kernels release the GIL and run in
 row ranges on a shared pool; BLAS is limited to the same number. The two alternate, they never nest.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import threading
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,8 +17,9 @@ from contextvars import ContextVar
 from functools import cache
 from itertools import pairwise
 from numbers import Integral
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import IO, Any
 
 _n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
 
@@ -121,6 +123,29 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
     if size == 1 or len(pairs) == 1:
         return [work(start, stop) for start, stop in pairs]
     return list(_pool(size).map(lambda pair: work(*pair), pairs))
+
+
+@contextmanager
+def written_whole(path: str | os.PathLike) -> Iterator[IO[bytes]]:
+    """Open a binary file to write that takes its name only when the block succeeds; a failure leaves nothing behind.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with written_whole(Path(folder) / "a") as stream:
+    ...         _ = stream.write(b"text")
+    ...     (Path(folder) / "a").read_text()
+    'text'
+    """
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with open(partial, "xb") as stream:
+            yield stream
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def optional(package: str, extra: str) -> ModuleType:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,8 @@ from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from labelgap.runtime import written_whole
 
 PathLike = str | os.PathLike[str]
 
@@ -71,14 +72,8 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
     ...     read_bytes(Path(folder) / "a.gz").tobytes()
     b'text'
     """
-    path = Path(path)
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with open(partial, "xb") as raw, _compressing(raw, path.suffix.lower()) as stream:
-            yield stream
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with written_whole(path) as raw, _compressing(raw, Path(path).suffix.lower()) as stream:
+        yield stream
 
 
 @contextmanager

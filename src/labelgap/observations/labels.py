@@ -11,7 +11,7 @@ anything, to a one-class estimator                positives known, all others un
 ================================================  =============================================================
 
 Inside there are two index structures, the positives and the known cells, because a stored zero does not survive
-ordinary sparse arithmetic. Nothing here makes an n×L array unless the user brought one.
+ordinary sparse arithmetic. No n×L array is made here unless the user brought one.
 """
 
 from __future__ import annotations

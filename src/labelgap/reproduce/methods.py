@@ -64,7 +64,7 @@ def register_method(name: str, *, ranked: bool = True) -> Callable[[Callable[[Ta
 
 
 # From strong to weak: fits become dearer as the penalty falls.
-ALPHAS = [2.0 ** (halves / 2) for halves in range(14, -9, -1)]
+ALPHAS = [2.0 ** (halves / 2) for halves in range(14, -13, -1)]
 
 
 @register_method("LEML")

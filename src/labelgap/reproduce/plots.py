@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from labelgap.reproduce.records import Report, Row
-from labelgap.reproduce.report import replace_file
-from labelgap.runtime import optional
+from labelgap.runtime import optional, written_whole
 
 
 def plot(report: Report, path: Path) -> None:
@@ -25,7 +24,8 @@ def plot(report: Report, path: Path) -> None:
         x = axes_of[name]
         _bars(ax, rows) if x is None else _lines(ax, rows, x)
         ax.set_title(name)
-    replace_file(path, lambda temporary: figure.savefig(temporary, dpi=150, format=path.suffix.lstrip(".") or "png"))
+    with written_whole(path) as stream:
+        figure.savefig(stream, dpi=150, format=path.suffix.lstrip(".") or "png")
 
 
 def _lines(ax: Any, rows: list[Row], x: str) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
-import tempfile
-from collections.abc import Callable
 from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
@@ -15,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from labelgap import __version__
 from labelgap.reproduce.methods import METHODS
 from labelgap.reproduce.records import Report, Row
-from labelgap.runtime import available_cores
+from labelgap.runtime import available_cores, written_whole
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,18 +91,5 @@ def _plain(row: Row) -> dict[str, Any]:
 def write_json(report: Report, command: list[str], path: Path) -> None:
     """Write a report as JSON; the file appears whole or not at all."""
     text = json.dumps(as_json(report, command), indent=1, ensure_ascii=False)
-    replace_file(path, lambda temporary: temporary.write_text(text + "\n", encoding="utf-8"))
-
-
-def replace_file(path: Path, write: Callable[[Path], Any]) -> None:
-    """Let ``write`` fill a temporary file beside ``path``, then put it in its place."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=path.suffix)
-    os.close(descriptor)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with written_whole(path) as stream:
+        stream.write(f"{text}\n".encode())
