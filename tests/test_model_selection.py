@@ -189,7 +189,7 @@ def test_absent_unknown_is_honoured(data):
 def test_blocks_of_rows_change_nothing(data, monkeypatch):
     model = LEML(n_components=3).fit(data.X, data.Y)
     whole = [Criterion(metric).of(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
-    monkeypatch.setattr("labelgap.model_selection.BLOCK_CELLS", 50)
+    monkeypatch.setattr("labelgap.model_selection.criteria.BLOCK_CELLS", 50)
     parts = [Criterion(metric).of(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
     assert parts == pytest.approx(whole)
 

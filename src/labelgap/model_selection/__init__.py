@@ -1,0 +1,16 @@
+"""Splits that hold out rows or cells, and tuning that never looks outside the known cells."""
+
+from labelgap.model_selection.criteria import Criterion, MeanLoss, get_criterion, score_batches
+from labelgap.model_selection.selection import Selection, select
+from labelgap.model_selection.splits import CellKFold, hold_out_rows
+
+__all__ = [
+    "CellKFold",
+    "Criterion",
+    "MeanLoss",
+    "Selection",
+    "get_criterion",
+    "hold_out_rows",
+    "score_batches",
+    "select",
+]

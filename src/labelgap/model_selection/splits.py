@@ -1,0 +1,98 @@
+"""Splits that hold out rows, or cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.model_selection import train_test_split
+from sklearn.utils import check_random_state
+
+from labelgap.observations import Labels, as_labels, hold_out_cells
+
+
+def hold_out_rows(X: Any, Y: Any, share: float = 0.2, random_state: Any = None) -> tuple[Any, Labels, Any, Labels]:
+    """Split rows in two at random: those to train on, and a ``share`` of them to validate on.
+
+    Returns
+    -------
+    X_train, Y_train, X_valid, Y_valid
+        The labels as :class:`labelgap.Labels`, with the gaps they had.
+
+    Examples
+    --------
+    >>> X_train, Y_train, X_valid, Y_valid = hold_out_rows(np.eye(10), np.eye(10), 0.3, random_state=0)
+    >>> len(X_train), len(Y_valid)
+    (7, 3)
+    """
+    _check_share(share)
+    labels = as_labels(Y)
+    X_train, X_valid, Y_train, Y_valid = train_test_split(X, labels, test_size=share, random_state=random_state)
+    return X_train, Y_train, X_valid, Y_valid
+
+
+class CellKFold:
+    """Folds of known cells: each is held out once while the others are trained on.
+
+    Rows stay whole only by chance: a row has cells in several folds, so a model is asked to fill gaps rather than to
+    label new rows. For the latter scikit-learn's ``KFold`` works with :class:`labelgap.Labels` as it is.
+
+    Parameters
+    ----------
+    n_splits : int
+        The number of folds; their sizes differ by one cell at most.
+    random_state : int, RandomState or None
+        Seeds the draw.
+
+    Examples
+    --------
+    >>> for train, held_out in CellKFold(2, random_state=0).split(np.array([[1, 0, np.nan], [0, 1, 1]])):
+    ...     print(train.n_known, held_out.n_known)
+    2 3
+    3 2
+    """
+
+    def __init__(self, n_splits: int = 5, random_state: Any = None) -> None:
+        self.n_splits = n_splits
+        self.random_state = random_state
+
+    def get_n_splits(self) -> int:
+        """Return the number of folds."""
+        return self.n_splits
+
+    def split(self, Y: Any) -> Iterator[tuple[Labels, Labels]]:
+        """Yield the labels to train on and the labels held out, for each fold."""
+        labels = as_labels(Y)
+        if not 2 <= self.n_splits <= labels.n_known:
+            raise ValueError(
+                f"n_splits={self.n_splits} is out of range; Y has {labels.n_known} known cells, "
+                "so pass from 2 up to that many folds."
+            )
+        known = labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
+        fold = check_random_state(self.random_state).permutation(np.arange(known.nnz) % self.n_splits)
+        for number in range(self.n_splits):
+            yield _restrict(labels, known, fold != number), _restrict(labels, known, fold == number)
+
+
+def split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> tuple[Any, Labels, Any, Labels]:
+    """Hold out a share of the rows, or of the cells of all rows."""
+    _check_share(share)
+    if hold_out == "rows":
+        return hold_out_rows(X, labels, share, random_state)
+    if hold_out == "cells":
+        Y_train, Y_valid = hold_out_cells(labels, share, random_state=random_state)
+        return X, Y_train, X, Y_valid
+    raise ValueError(f"hold_out={hold_out!r} is not known; use 'rows' or 'cells'.")
+
+
+def _check_share(share: float) -> None:
+    if not 0 < share < 1:
+        raise ValueError(f"share={share} leaves a part empty; pass a number between 0 and 1, such as 0.2.")
+
+
+def _restrict(labels: Labels, known: sp.csr_array, kept: NDArray[np.bool_]) -> Labels:
+    cells = sp.csr_array((kept, known.indices, known.indptr), shape=known.shape)
+    return Labels.of_patterns(labels.positives, cells, labels.container)
