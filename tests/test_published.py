@@ -43,3 +43,11 @@ def test_bibtex_with_a_fifth_of_the_cells(bibtex, loss, alpha, least_p3, most_ha
     assert 100 * precision_at_k(Y_test, scores, 3) >= least_p3
     assert hamming_loss(Y_test, scores) <= most_hamming
     assert instance_auc(Y_test, scores) >= least_auc
+
+
+def test_eurlex_with_every_label_known():
+    data = load_dataset("eurlex")
+    model = LEML(256, alpha=2.0, random_state=0).fit(normalize(data.X_train), data.Y_train)
+    best = model.predict_topk(normalize(data.X_test), 5)
+    found = [100 * precision_at_k(data.Y_test, best, k) for k in (1, 3, 5)]
+    assert np.all(np.array(found) >= [75.5, 59.8, 48.7]), found

@@ -6,7 +6,7 @@ import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ class Metric(ABC):
 
     A metric says with :meth:`_statistics` what it sums over the rows of a batch, and with :meth:`_value` what number
     the sums make. Public attributes are its settings; two metrics merge if their settings are equal.
+    ``greater_is_better`` says which end is good.
     """
 
+    greater_is_better: ClassVar[bool] = True
     _total: NDArray[np.float64] | None = None
     _n_labels: int | None = None
 

@@ -35,6 +35,8 @@ class HammingLoss(Ratio):
     True
     """
 
+    greater_is_better = False
+
     def __init__(self, threshold: float = 0.0) -> None:
         self.threshold = _check_threshold(threshold)
 

@@ -34,6 +34,8 @@ class MeanLoss(Ratio):
     0.08
     """
 
+    greater_is_better = False
+
     def __init__(self, loss: str | Loss) -> None:
         self.loss = get_loss(loss)
 
@@ -76,13 +78,12 @@ class Criterion:
 
 
 _AT_K: dict[str, Callable[[int], Metric]] = {"P": PrecisionAtK, "nDCG": NDCGAtK, "recall": RecallAtK}
-_NAMED: dict[str, Callable[[], Criterion]] = {
-    "AUC": lambda: Criterion(InstanceAUC()),
-    "F1": lambda: Criterion(F1()),
-    "Hamming": lambda: Criterion(HammingLoss(), greater_is_better=False),
-    "squared error": lambda: Criterion(MeanLoss(Squared()), greater_is_better=False),
+_NAMED: dict[str, Callable[[], Metric]] = {
+    "AUC": InstanceAUC,
+    "F1": F1,
+    "Hamming": HammingLoss,
+    "squared error": lambda: MeanLoss(Squared()),
 }
-_LOSSES = (HammingLoss, MeanLoss)
 
 
 def get_criterion(metric: Any, estimator: Any = None) -> Criterion:
@@ -106,18 +107,18 @@ def get_criterion(metric: Any, estimator: Any = None) -> Criterion:
     if isinstance(metric, Criterion):
         return metric
     if isinstance(metric, Metric):
-        return Criterion(metric, not isinstance(metric, _LOSSES))
+        return Criterion(metric, metric.greater_is_better)
     if callable(metric):
         return Criterion(metric)
     at_k = re.fullmatch(r"(\w+)@(\d+)", str(metric))
     if at_k and at_k[1] in _AT_K:
-        return Criterion(_AT_K[at_k[1]](int(at_k[2])))
+        return get_criterion(_AT_K[at_k[1]](int(at_k[2])))
     if metric == "loss":
-        return Criterion(MeanLoss(_loss_of(estimator)), greater_is_better=False)
+        return get_criterion(MeanLoss(_loss_of(estimator)))
     if metric not in _NAMED:
         names = [f"{name}@k" for name in _AT_K] + [*_NAMED, "loss"]
         raise ValueError(f"metric={metric!r} is not known; use one of {', '.join(names)}, a Metric or a callable.")
-    return _NAMED[metric]()
+    return get_criterion(_NAMED[metric]())
 
 
 def largest_regrets(criteria: Sequence[Criterion], table: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
