@@ -145,19 +145,26 @@ def test_select_leaves_the_estimator_alone_and_may_skip_the_refit(data):
     assert found.table[0]["seconds"] > 0
 
 
-def test_equal_scores_go_to_the_first_and_patience_stops_the_search(data):
-    scores = iter([0.2, 0.5, 0.5, 0.1, 0.9])
+@pytest.mark.parametrize(
+    ("scores", "tried", "best"),
+    [
+        ([0.2, 0.5, 0.5, 0.1, 0.3, 0.9], 5, 8.0),  # equal scores go to the first; two clearly worse ones end it
+        ([0.2, 0.2, 0.199, 0.2, 0.5, 0.9], 6, 0.5),  # a plateau does not
+    ],
+)
+def test_patience_ends_a_search_that_gets_worse(data, scores, tried, best):
+    scores = iter(scores)
     found = select(
         Spy(n_components=2),
-        {"alpha": [16.0, 8.0, 4.0, 2.0, 1.0]},
+        {"alpha": [16.0, 8.0, 4.0, 2.0, 1.0, 0.5]},
         data.X,
         data.Y,
         metric=lambda labels, _: next(scores),
         patience=2,
         refit=False,
     )
-    assert found.params == {"alpha": 8.0}
-    assert len(found.table) == 4
+    assert found.params == {"alpha": best}
+    assert len(found.table) == tried
 
 
 def test_an_undefined_score_never_wins(data):

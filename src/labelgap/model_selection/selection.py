@@ -15,6 +15,8 @@ from labelgap.model_selection.criteria import get_criterion, largest_regrets, la
 from labelgap.model_selection.splits import split
 from labelgap.observations import as_labels
 
+CLEARLY = 0.03
+
 
 @dataclass
 class Selection:
@@ -77,8 +79,9 @@ def select(
     refit : bool
         Fit the best candidate on all of the data.
     patience : int, optional
-        Stop after so many candidates in a row that are no better than the best so far: for grids in the order in
-        which fits become dear, such as a falling penalty.
+        Stop after so many candidates in a row that are clearly worse than the best so far, by more than 3 % of a
+        metric: for grids in the order in which fits become dear, such as a falling penalty. A plateau, where all
+        candidates are alike, does not end the search.
 
     Returns
     -------
@@ -108,7 +111,7 @@ def select(
         table.append({"params": params, "score": scores if several else scores[0], "seconds": seconds})
         regrets = largest_regrets(criteria, table)
         chosen = int(np.argmin(regrets))
-        if patience is not None and len(table) - 1 - chosen >= patience:
+        if patience is not None and np.all(regrets[-patience:] - regrets[chosen] > CLEARLY) and len(table) > patience:
             break
     if not np.isfinite(regrets[chosen]):
         raise ValueError(
