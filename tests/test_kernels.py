@@ -76,23 +76,38 @@ def test_passes_over_all_cells(problem, dtype, loss, monkeypatch):
     A, B, H, S = problem
     P, R = cpu.prepare(A, dtype), reference.prepare(A, dtype)
     B, H, S = (M.astype(dtype) for M in (B, H, S))
-    levels = (loss.negative, loss.positive)
-    found, expected = cpu.all_model(loss, P, levels, B, H), reference.all_model(loss, R, levels, B, H)
+    rng = np.random.default_rng(1)
+    fixed = ((loss.negative, loss.positive), (rng.uniform(0, 2, len(B)), rng.uniform(0, 2, len(H))))
+    found, expected = cpu.all_model(loss, P, *fixed, B, H), reference.all_model(loss, R, *fixed, B, H)
     tight = 1e-5 if dtype == np.float32 else 1e-12
     assert found.value == pytest.approx(expected.value, rel=tight)
-    assert cpu.all_value(loss, P, levels, B, H) == pytest.approx(expected.value, rel=tight)
+    assert cpu.all_value(loss, P, *fixed, B, H) == pytest.approx(expected.value, rel=tight)
     close(found.gradient, expected.gradient, dtype)
     close(found.weights, expected.weights, dtype)
-    close(cpu.all_hessp(loss, P, levels, B, S, H), reference.all_hessp(loss, R, levels, B, S, H), dtype)
+    close(cpu.all_hessp(loss, P, *fixed, B, S, H), reference.all_hessp(loss, R, *fixed, B, S, H), dtype)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("loss", LOSS, ids=repr)
+def test_sums_along_a_line(problem, dtype, loss):
+    A, B, H, S = problem
+    P, R = cpu.prepare(A, dtype), reference.prepare(A, dtype)
+    scores, changes = reference.sddmm(R, B, H).astype(dtype), reference.sddmm(R, S, H).astype(dtype)
+    expected = reference.cells_sum(loss, R, scores.astype(float), changes.astype(float), 0.3)
+    assert cpu.cells_sum(loss, P, scores, changes, 0.3) == pytest.approx(expected, rel=1e-12)
+    tight = 1e-4 if dtype == np.float32 else 1e-12
+    assert expected == pytest.approx(reference.cells_value(loss, R, B + 0.3 * S, H), rel=tight)
+    close(cpu.column_sums(P, scores), reference.column_sums(R, scores), dtype)
 
 
 @pytest.mark.parametrize("k", [1, 3, 30])
-def test_topk_and_its_ties(problem, k, monkeypatch):
+@pytest.mark.parametrize("hidden", [False, True])
+def test_topk_and_its_ties(problem, k, hidden, monkeypatch):
     monkeypatch.setattr(cpu, "BLOCK_BYTES", 1 << 13)
-    _, B, H, _ = problem
+    A, B, H, _ = problem
     B, H = np.round(B), np.round(H)  # many equal scores
-    indices, scores = cpu.topk(B, H, k)
-    expected_indices, expected_scores = reference.topk(B, H, k)
+    indices, scores = cpu.topk(B, H, k, cpu.prepare(A, float) if hidden else None)
+    expected_indices, expected_scores = reference.topk(B, H, k, A if hidden else None)
     np.testing.assert_array_equal(indices, expected_indices)
     np.testing.assert_array_equal(scores, expected_scores)
 

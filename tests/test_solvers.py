@@ -55,6 +55,9 @@ class Soft:
         z = self.A @ W - self.shift
         return float(np.sum(np.abs(z) + np.log1p(np.exp(-2 * np.abs(z))))) + 0.005 * inner(W, W)
 
+    def along(self, W, S):
+        return lambda step: self.value(W + step * S)
+
     def model(self, W):
         t = np.tanh(self.A @ W - self.shift)
         return Model(

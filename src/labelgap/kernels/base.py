@@ -6,6 +6,9 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+Targets = tuple[float, float]
+Weights = tuple[Any, Any]
+
 
 class Cell(Protocol):
     """An elementwise function of a target a and a score b, with its first two derivatives in b.
@@ -51,6 +54,9 @@ class Backend(Protocol):
     def transpose(self, A: Sparse) -> Sparse:
         """Aᵀ, prepared; kept with A, so that it is made once."""
 
+    def column_sums(self, A: Sparse, values: Any) -> Any:
+        """Σ_i values_ij for each column, float64, d×1; the values belong to the stored cells of A."""
+
     def column_squares(self, A: Sparse) -> Any:
         """Σ_i A_ij² for each column, float64, d×1."""
 
@@ -75,17 +81,26 @@ class Backend(Protocol):
     def cells_hessp(self, A: Sparse, curvature: Any, S: Any, H: Any) -> Any:
         """U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A."""
 
-    def all_value(self, cell: Cell, A: Sparse, targets: tuple[float, float], B: Any, H: Any) -> float:
-        """Σ over all (i, j) of ℓ, with the target ``targets[1]`` at A's stored cells and ``targets[0]`` elsewhere."""
+    def cells_sum(self, cell: Cell, A: Sparse, scores: Any, changes: Any, step: float) -> float:
+        """Σ over stored (i, j) of ℓ(A_ij, scores + step · changes), both given at the stored cells."""
 
-    def all_model(self, cell: Cell, A: Sparse, targets: tuple[float, float], B: Any, H: Any) -> CellModel:
+    def all_value(self, cell: Cell, A: Sparse, targets: Targets, weights: Weights, B: Any, H: Any) -> float:
+        """Σ over all (i, j) of p_i q_j ℓ, with ``targets[1]`` at A's stored cells and ``targets[0]`` elsewhere.
+
+        The weights are p, of n numbers, and q, of L, in float64.
+        """
+
+    def all_model(self, cell: Cell, A: Sparse, targets: Targets, weights: Weights, B: Any, H: Any) -> CellModel:
         """The same with D H; the curvature is not kept (it has n×L values)."""
 
-    def all_hessp(self, cell: Cell, A: Sparse, targets: tuple[float, float], B: Any, S: Any, H: Any) -> Any:
-        """U H with U_ij = ℓ''_ij (s_i·h_j) over all cells, the curvature computed anew at B."""
+    def all_hessp(self, cell: Cell, A: Sparse, targets: Targets, weights: Weights, B: Any, S: Any, H: Any) -> Any:
+        """U H with U_ij = p_i q_j ℓ''_ij (s_i·h_j) over all cells, the curvature computed anew at B."""
 
-    def topk(self, B: Any, H: Any, k: int) -> tuple[Any, Any]:
-        """The k best labels of each row of B Hᵀ and their scores, best first, in row blocks."""
+    def topk(self, B: Any, H: Any, k: int, exclude: Sparse | None = None) -> tuple[Any, Any]:
+        """The k best labels of each row of B Hᵀ and their scores, best first, in row blocks.
+
+        The stored cells of ``exclude`` have the score −∞.
+        """
 
 
 def get_backend(device: str = "auto") -> Backend:

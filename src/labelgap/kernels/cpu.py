@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.kernels import loops
-from labelgap.kernels.base import Cell, CellModel
+from labelgap.kernels.base import Cell, CellModel, Targets, Weights
 from labelgap.kernels.elementwise import CompiledCell
 from labelgap.runtime import in_ranges, n_threads
 
@@ -61,9 +61,14 @@ def transpose(A: CSR) -> CSR:
     return A.T
 
 
+def column_sums(A: CSR, values: NDArray) -> NDArray:
+    """Σ_i values_ij for each column, float64, d×1; the values belong to the stored cells."""
+    return np.bincount(A.indices, weights=values, minlength=A.shape[1])[:, None]
+
+
 def column_squares(A: CSR) -> NDArray:
     """Σ_i A_ij² for each column, float64, d×1."""
-    return np.bincount(A.indices, weights=A.data.astype(float) ** 2, minlength=A.shape[1])[:, None]
+    return column_sums(A, A.data.astype(float) ** 2)
 
 
 def _balanced(A: CSR, width: int) -> list[int]:
@@ -132,6 +137,14 @@ def cells_value(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> float:
     return float(sum(parts))
 
 
+def cells_sum(cell: Cell, A: CSR, scores: NDArray, changes: NDArray, step: float) -> float:
+    """Σ over stored (i, j) of ℓ(A_ij, scores + step · changes), both given at the stored cells."""
+    compiled = CompiledCell(cell)
+    return float(
+        sum(in_ranges(lambda i, j: loops.cells_sum(compiled, A.data, scores, changes, step, i, j), _even(A.nnz, 8)))
+    )
+
+
 def cells_model(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> CellModel:
     """Value, D H and the curvature of each stored cell, in one pass."""
     _agree(A, B, H)
@@ -167,28 +180,28 @@ def _rows_of_block(loop: Any, *arguments: Any) -> float:
     return sum(part or 0.0 for part in in_ranges(lambda i, j: loop(*arguments, i, j), _even(height, width)))
 
 
-def all_value(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, H: NDArray) -> float:
-    """Σ over all (i, j) of ℓ, in row blocks."""
-    fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets), 0.0
+def all_value(cell: Cell, A: CSR, targets: Targets, weights: Weights, B: NDArray, H: NDArray) -> float:
+    """Σ over all (i, j) of p_i q_j ℓ, in row blocks."""
+    fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets, *weights), 0.0
     for first, last in _blocks(*A.shape, B.itemsize):
         total += _rows_of_block(loops.all_value, *fixed, B[first:last] @ H.T, first)
     return float(total)
 
 
-def all_model(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, H: NDArray) -> CellModel:
+def all_model(cell: Cell, A: CSR, targets: Targets, weights: Weights, B: NDArray, H: NDArray) -> CellModel:
     """Value and D H over all cells, in row blocks."""
-    fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets), 0.0
-    gradient, weights = np.empty_like(B), np.empty((len(B), 1), B.dtype)
+    fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets, *weights), 0.0
+    gradient, bends = np.empty_like(B), np.empty((len(B), 1), B.dtype)
     for first, last in _blocks(*A.shape, B.itemsize):
         scores = B[first:last] @ H.T
-        total += _rows_of_block(loops.all_gradient, *fixed, weights, scores, first)
+        total += _rows_of_block(loops.all_gradient, *fixed, bends, scores, first)
         np.matmul(scores, H, out=gradient[first:last])
-    return CellModel(float(total), gradient, weights, None)
+    return CellModel(float(total), gradient, bends, None)
 
 
-def all_hessp(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, S: NDArray, H: NDArray) -> NDArray:
+def all_hessp(cell: Cell, A: CSR, targets: Targets, weights: Weights, B: NDArray, S: NDArray, H: NDArray) -> NDArray:
     """U H over all cells, in row blocks, the curvature computed anew at B."""
-    fixed, out = (CompiledCell(cell), A.indptr, A.indices, *targets), np.empty_like(S)
+    fixed, out = (CompiledCell(cell), A.indptr, A.indices, *targets, *weights), np.empty_like(S)
     for first, last in _blocks(*A.shape, 2 * B.itemsize):
         scores, change = B[first:last] @ H.T, S[first:last] @ H.T
         _rows_of_block(loops.all_hessp, *fixed, scores, change, first)
@@ -196,10 +209,13 @@ def all_hessp(cell: Cell, A: CSR, targets: tuple[float, float], B: NDArray, S: N
     return out
 
 
-def topk(B: NDArray, H: NDArray, k: int) -> tuple[NDArray, NDArray]:
-    """The k best labels of each row of B Hᵀ and their scores, best first, in row blocks."""
+def topk(B: NDArray, H: NDArray, k: int, exclude: CSR | None = None) -> tuple[NDArray, NDArray]:
+    """The k best labels of each row of B Hᵀ and their scores, best first, in row blocks; −∞ for an excluded one."""
     n, L = B.shape[0], H.shape[0]
     indices, best = np.empty((n, k), np.int64), np.empty((n, k), B.dtype)
     for first, last in _blocks(n, L, B.itemsize):
-        _rows_of_block(loops.topk, indices[first:last], best[first:last], B[first:last] @ H.T, 0)
+        scores = B[first:last] @ H.T
+        if exclude is not None:
+            _rows_of_block(loops.hide, exclude.indptr, exclude.indices, scores, first)
+        _rows_of_block(loops.topk, indices[first:last], best[first:last], scores, 0)
     return indices, best

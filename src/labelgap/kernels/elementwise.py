@@ -7,6 +7,8 @@ bytecode of its functions: the same cell finds its compiled kernels in the cache
 from __future__ import annotations
 
 import hashlib
+from types import CellType as PythonCell
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -39,13 +41,27 @@ class CellType(types.Opaque):
 
 
 def _fingerprint(cell: Cell) -> str:
-    digest = hashlib.sha256()
-    for function in cell.functions(np):
-        code: Any = function.__code__
-        closure = [c.cell_contents for c in function.__closure__ or ()]
-        used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-        digest.update(repr((code.co_code, code.co_consts, code.co_names, closure, used)).encode())
-    return digest.hexdigest()[:16]
+    described = repr([_description(function) for function in cell.functions(np)])
+    return hashlib.sha256(described.encode()).hexdigest()[:16]
+
+
+def _description(function: Any) -> Any:
+    """Return all that a function depends on; one that calls another depends on that one."""
+    if not isinstance(function, FunctionType):
+        return function
+    code: Any = function.__code__
+    closure = [_description(c.cell_contents) for c in function.__closure__ or ()]
+    used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
+    return code.co_code, code.co_consts, code.co_names, closure, used
+
+
+def _compiled(function: Any) -> Any:
+    """Compile a function and, first, the functions that it encloses."""
+    if not isinstance(function, FunctionType):
+        return function
+    enclosed = tuple(PythonCell(_compiled(c.cell_contents)) for c in function.__closure__ or ())
+    code, name = function.__code__, function.__name__
+    return njit(FunctionType(code, function.__globals__, name, function.__defaults__, enclosed))
 
 
 @typeof_impl.register(CompiledCell)
@@ -79,7 +95,7 @@ def cell_curvature(cell: CompiledCell, a: float, b: float) -> float:
 def _register(placeholder: Any, position: int) -> None:
     @overload(placeholder, inline="always")
     def implement(cell, a, b):
-        compiled = njit(_CELLS[cell.name].functions(np)[position])
+        compiled = _compiled(_CELLS[cell.name].functions(np)[position])
 
         def implementation(cell, a, b):
             return compiled(a, b)

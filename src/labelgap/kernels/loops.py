@@ -73,6 +73,15 @@ def cells_value(cell, indptr, indices, targets, B, H, start, stop):
 
 
 @compiled
+def cells_sum(cell, targets, scores, changes, step, start, stop):
+    """Σ ℓ of the stored cells at scores + step · changes."""
+    total = 0.0
+    for c in range(start, stop):
+        total += cell_value(cell, np.float64(targets[c]), np.float64(scores[c]) + step * np.float64(changes[c]))
+    return total
+
+
+@compiled
 def cells_model(cell, indptr, indices, targets, B, H, gradient, weights, curvature, start, stop):
     """Σ ℓ over the stored cells; writes D H, the rows' Σ ℓ'' / L, and ℓ''."""
     total = 0.0
@@ -110,59 +119,71 @@ def cells_hessp(indptr, indices, curvature, S, H, out, start, stop):
 
 
 @compiled
-def all_value(cell, indptr, indices, negative, positive, scores, first, start, stop):
-    """Σ ℓ over a block of scores: as if all targets were negative, then the positives put right."""
+def all_value(cell, indptr, indices, negative, positive, p, q, scores, first, start, stop):
+    """Σ p_i q_j ℓ over a block of scores: as if all targets were negative, then the positives put right."""
     total = 0.0
     for r in range(start, stop):
-        row = scores[r]
+        row, part = scores[r], 0.0
         for j in range(row.shape[0]):
-            total += cell_value(cell, negative, np.float64(row[j]))
-        for p in range(indptr[first + r], indptr[first + r + 1]):
-            b = np.float64(row[indices[p]])
-            total += cell_value(cell, positive, b) - cell_value(cell, negative, b)
+            part += q[j] * cell_value(cell, negative, np.float64(row[j]))
+        for c in range(indptr[first + r], indptr[first + r + 1]):
+            j = indices[c]
+            b = np.float64(row[j])
+            part += q[j] * (cell_value(cell, positive, b) - cell_value(cell, negative, b))
+        total += p[first + r] * part
     return total
 
 
 @compiled
-def all_gradient(cell, indptr, indices, negative, positive, weights, scores, first, start, stop):
-    """Σ ℓ over a block of scores, which are replaced by ℓ'; writes the rows' mean ℓ''."""
+def all_gradient(cell, indptr, indices, negative, positive, p, q, weights, scores, first, start, stop):
+    """Σ p_i q_j ℓ over a block of scores, which are replaced by p_i q_j ℓ'; writes the rows' mean p_i q_j ℓ''."""
     total = 0.0
     one = scores.dtype.type(1)
     for r in range(start, stop):
-        row = scores[r]
+        row, of_row = scores[r], p[first + r]
         low, high = indptr[first + r], indptr[first + r + 1]
         slopes = np.empty(high - low, scores.dtype)
-        bend = 0.0
-        for p in range(low, high):
-            b = np.float64(row[indices[p]])
-            total += cell_value(cell, positive, b) - cell_value(cell, negative, b)
-            bend += cell_curvature(cell, positive, b) - cell_curvature(cell, negative, b)
-            slopes[p - low] = one * cell_gradient(cell, positive, b)
+        part = bend = 0.0
+        for c in range(low, high):
+            j = indices[c]
+            b = np.float64(row[j])
+            part += q[j] * (cell_value(cell, positive, b) - cell_value(cell, negative, b))
+            bend += q[j] * (cell_curvature(cell, positive, b) - cell_curvature(cell, negative, b))
+            slopes[c - low] = one * (of_row * q[j] * cell_gradient(cell, positive, b))
         for j in range(row.shape[0]):
             b = np.float64(row[j])
-            total += cell_value(cell, negative, b)
-            bend += cell_curvature(cell, negative, b)
-            row[j] = one * cell_gradient(cell, negative, b)
-        for p in range(low, high):
-            row[indices[p]] = slopes[p - low]
-        weights[first + r, 0] = bend / row.shape[0]
+            part += q[j] * cell_value(cell, negative, b)
+            bend += q[j] * cell_curvature(cell, negative, b)
+            row[j] = one * (of_row * q[j] * cell_gradient(cell, negative, b))
+        for c in range(low, high):
+            row[indices[c]] = slopes[c - low]
+        weights[first + r, 0] = of_row * bend / row.shape[0]
+        total += of_row * part
     return total
 
 
 @compiled
-def all_hessp(cell, indptr, indices, negative, positive, scores, change, first, start, stop):
-    """Multiplies a block of score changes by ℓ'' at the scores."""
+def all_hessp(cell, indptr, indices, negative, positive, p, q, scores, change, first, start, stop):
+    """Multiplies a block of score changes by p_i q_j ℓ'' at the scores."""
     for r in range(start, stop):
-        row, delta = scores[r], change[r]
+        row, delta, of_row = scores[r], change[r], p[first + r]
         low, high = indptr[first + r], indptr[first + r + 1]
         kept = np.empty(high - low, change.dtype)
-        for p in range(low, high):
-            j = indices[p]
-            kept[p - low] = delta[j] * cell_curvature(cell, positive, np.float64(row[j]))
+        for c in range(low, high):
+            j = indices[c]
+            kept[c - low] = delta[j] * of_row * q[j] * cell_curvature(cell, positive, np.float64(row[j]))
         for j in range(row.shape[0]):
-            delta[j] *= cell_curvature(cell, negative, np.float64(row[j]))
-        for p in range(low, high):
-            delta[indices[p]] = kept[p - low]
+            delta[j] *= of_row * q[j] * cell_curvature(cell, negative, np.float64(row[j]))
+        for c in range(low, high):
+            delta[indices[c]] = kept[c - low]
+
+
+@compiled
+def hide(indptr, indices, scores, first, start, stop):
+    """Puts the stored cells of a block of scores below all others."""
+    for r in range(start, stop):
+        for c in range(indptr[first + r], indptr[first + r + 1]):
+            scores[r, indices[c]] = -np.inf
 
 
 @compiled

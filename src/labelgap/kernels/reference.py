@@ -25,6 +25,11 @@ def transpose(A: Any) -> sp.csr_array:
     return sp.csr_array(A.T)
 
 
+def column_sums(A: Any, values: Any) -> Any:
+    """Σ_i values_ij for each column."""
+    return _sparse(A, values).astype(float).sum(axis=0)[:, None]
+
+
 def column_squares(A: Any) -> Any:
     """Σ_i A_ij² for each column."""
     return A.astype(float).power(2).sum(axis=0)[:, None]
@@ -84,27 +89,40 @@ def _targets(A: Any, targets: tuple[float, float], dtype: Any) -> Any:
     return dense
 
 
-def all_value(cell: Cell, A: Any, targets: tuple[float, float], B: Any, H: Any) -> float:
-    """Σ ℓ over all cells."""
-    return float(cell.functions(np)[0](_targets(A, targets, B.dtype), B @ H.T).sum(dtype=float))
+def _cell_weights(weights: Any) -> Any:
+    return np.multiply.outer(*weights)
 
 
-def all_model(cell: Cell, A: Any, targets: tuple[float, float], B: Any, H: Any) -> CellModel:
+def cells_sum(cell: Cell, A: Any, scores: Any, changes: Any, step: float) -> float:
+    """Σ ℓ over the stored cells, at scores that are given there."""
+    return float(cell.functions(np)[0](A.data, scores + step * changes).sum(dtype=float))
+
+
+def all_value(cell: Cell, A: Any, targets: tuple[float, float], weights: Any, B: Any, H: Any) -> float:
+    """Σ p_i q_j ℓ over all cells."""
+    losses = cell.functions(np)[0](_targets(A, targets, B.dtype), B @ H.T)
+    return float((_cell_weights(weights) * losses).sum(dtype=float))
+
+
+def all_model(cell: Cell, A: Any, targets: tuple[float, float], weights: Any, B: Any, H: Any) -> CellModel:
     """Value and D H over all cells."""
     value, gradient, curvature = cell.functions(np)
-    goals, scores = _targets(A, targets, B.dtype), B @ H.T
-    weights = curvature(goals, scores).mean(axis=1, keepdims=True)
-    return CellModel(float(value(goals, scores).sum(dtype=float)), gradient(goals, scores) @ H, weights, None)
+    goals, scores, w = _targets(A, targets, B.dtype), B @ H.T, _cell_weights(weights)
+    bends = (w * curvature(goals, scores)).mean(axis=1, keepdims=True)
+    total = float((w * value(goals, scores)).sum(dtype=float))
+    return CellModel(total, (w * gradient(goals, scores)) @ H, bends, None)
 
 
-def all_hessp(cell: Cell, A: Any, targets: tuple[float, float], B: Any, S: Any, H: Any) -> Any:
+def all_hessp(cell: Cell, A: Any, targets: tuple[float, float], weights: Any, B: Any, S: Any, H: Any) -> Any:
     """U H over all cells."""
     curvature = cell.functions(np)[2](_targets(A, targets, B.dtype), B @ H.T)
-    return (curvature * (S @ H.T)) @ H
+    return (_cell_weights(weights) * curvature * (S @ H.T)) @ H
 
 
-def topk(B: Any, H: Any, k: int) -> tuple[Any, Any]:
+def topk(B: Any, H: Any, k: int, exclude: Any = None) -> tuple[Any, Any]:
     """The k best of each row, best first, ties to the lower index."""
     scores = B @ H.T
+    if exclude is not None:
+        scores[_rows(exclude), exclude.indices] = -np.inf
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return order, np.take_along_axis(scores, order, axis=1)

@@ -2,16 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
+from labelgap.objectives.features import Identity
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, inner
 
+LEAST_WEIGHT = 1e-2  # of a row in a merged Kronecker form, relative to the mean
 
-class Ridge:
-    """(α/2) ‖W‖².
+
+def parabola(value: float, slope: float, curvature: float) -> Callable[[float], float]:
+    """Return t ↦ value + t · slope + ½ t² · curvature.
+
+    >>> parabola(1.0, -2.0, 4.0)(0.5)
+    0.5
+    """
+    return lambda step: value + step * slope + 0.5 * step**2 * curvature
+
+
+class Quadratic:
+    """A quadratic objective: along a line it is a parabola, whose three numbers cost one model and one product."""
+
+    def value(self, W: Array) -> float:
+        raise NotImplementedError
+
+    def model(self, W: Array) -> Model:
+        raise NotImplementedError
+
+    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+        """t ↦ f(W + t S)."""
+        model = self.model(W)
+        return parabola(model.value, inner(model.gradient, S), inner(S, model.hessp(S)))
+
+
+class Ridge(Quadratic):
+    """½ Σ_i α_i ‖w_i‖², with one α for all rows or an array of shape (rows, 1).
 
     >>> import numpy as np
     >>> Ridge(2.0).value(np.ones((2, 2)))
@@ -20,14 +48,14 @@ class Ridge:
 
     separable = True
 
-    def __init__(self, alpha: float) -> None:
+    def __init__(self, alpha: float | Array) -> None:
         self.alpha = alpha
 
     def value(self, W: Array) -> float:
-        return 0.5 * self.alpha * inner(W, W)
+        return 0.5 * inner(self.alpha * W, W)
 
     def model(self, W: Array) -> Model:
-        alpha = W.dtype.type(self.alpha)
+        alpha = np.asarray(self.alpha, W.dtype)
         return Model(self.value(W), alpha * W, lambda S: alpha * S, Kronecker(self.alpha))
 
 
@@ -41,15 +69,21 @@ class Through:
     def value(self, W: Array) -> float:
         return self.inner.value(self.features.times(W))
 
+    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+        return self.inner.along(self.features.times(W), self.features.times(S))
+
     def model(self, W: Array) -> Model:
         A = self.features
         value, gradient, hessp, kronecker = self.inner.model(A.times(W))
-        if kronecker is not None:
-            weights = np.asarray(kronecker.weights)
-            kronecker = replace(
-                kronecker, features=A, weights=weights.mean(), exact=kronecker.exact and weights.ndim == 0
-            )
-        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))), kronecker)
+        near = None if kronecker is None else _through(A, kronecker, W.shape[1])
+        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))), near)
+
+
+def _through(A: LinearMap, form: Kronecker, width: int) -> Kronecker:
+    """Put features in front of a form: what stood for each row becomes a mean, and a ridge becomes data."""
+    exact = form.exact and np.ndim(form.ridge) == np.ndim(form.weights) == 0
+    data = 0.0 if form.M is None else float(np.mean(form.weights)) * form.M
+    return Kronecker(0.0, A, data + np.mean(form.ridge) * np.eye(width), 1.0, exact)
 
 
 class Sum:
@@ -62,6 +96,10 @@ class Sum:
     def value(self, W: Array) -> float:
         return sum((term.value(W) for term in self.terms), self.constant)
 
+    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+        lines = [term.along(W, S) for term in self.terms]
+        return lambda step: sum((line(step) for line in lines), self.constant)
+
     def model(self, W: Array) -> Model:
         models = [term.model(W) for term in self.terms]
         return Model(
@@ -73,14 +111,43 @@ class Sum:
 
 
 def _total_kronecker(parts: list[Kronecker | None]) -> Kronecker | None:
-    """Add Kronecker forms: exactly while a single term has data, else by the largest of them, as a preconditioner."""
+    """Add Kronecker forms: exactly while they share what allows it, else near enough to precondition."""
     known = [part for part in parts if part is not None]
     data = [part for part in known if part.features is not None]
+    ridge = sum(part.ridge for part in known)
     if not data:
-        return None
-    largest = max(data, key=lambda part: np.mean(part.weights) * np.trace(part.M))
-    exact = largest.exact and len(known) == len(parts) and len(data) == 1
-    return replace(largest, ridge=sum(part.ridge for part in known), exact=exact)
+        return Kronecker(ridge, exact=len(known) == len(parts)) if known else None
+    largest = max(data, key=_size)
+    merged = reduce(merge, [part for part in data if part.features == largest.features])
+    exact = merged.exact and len(known) == len(parts) and all(part.features == largest.features for part in data)
+    if np.ndim(ridge) and not isinstance(merged.features, Identity):
+        ridge, exact = float(np.mean(ridge)), False
+    return replace(merged, ridge=ridge, exact=exact)
+
+
+def _size(part: Kronecker) -> float:
+    return float(np.mean(part.weights) * np.trace(part.M))
+
+
+def merge(a: Kronecker, b: Kronecker) -> Kronecker:
+    """Return diag(v) ⊗ M₁ + diag(w) ⊗ M₂ as one form, exactly where v and w are numbers.
+
+    Otherwise the product of the margins stands for it: M = v̄ M₁ + w̄ M₂, and each row has the weight that gives its
+    block the right trace.
+
+    >>> import numpy as np
+    >>> form = merge(Kronecker(M=np.eye(2), weights=2.0), Kronecker(M=np.ones((2, 2)), weights=0.5))
+    >>> form.M, form.weights
+    (array([[2.5, 0.5],
+           [0.5, 2.5]]), 1.0)
+    """
+    M = np.mean(a.weights) * a.M + np.mean(b.weights) * b.M
+    exact = a.exact and b.exact and np.ndim(a.weights) == np.ndim(b.weights) == 0
+    total = _size(a) + _size(b)
+    if exact or total <= 0:
+        return Kronecker(0.0, a.features, M, 1.0, exact)
+    weights = (np.asarray(a.weights) * np.trace(a.M) + np.asarray(b.weights) * np.trace(b.M)) / total
+    return Kronecker(0.0, a.features, M, np.maximum(weights, LEAST_WEIGHT), False)
 
 
 def _total(arrays: list[Array]) -> Array:

@@ -15,6 +15,7 @@ from labelgap.solvers.base import Array, LinearMap, Spectrum
 # The order up to which an eigendecomposition pays for itself: 6 s at 5,000 on two cores, and eight times as long at
 # twice that, where a dozen column-wise CG products in each alternation cost less.
 EIGEN_LIMIT = 6_000
+GRAM_BLOCK = 256
 
 
 class Eigenvectors:
@@ -53,6 +54,12 @@ class Identity:
     def __init__(self, n: int) -> None:
         self.shape = (n, n)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.shape == self.shape
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
+
     def times(self, W: Array) -> Array:
         return W
 
@@ -82,6 +89,18 @@ class _WithSpectrum:
 
     def t_times(self, B: Array) -> Array:
         raise NotImplementedError
+
+    def times(self, W: Array) -> Array:
+        raise NotImplementedError
+
+    def weighted_gram(self, rows: Array | float) -> Array:
+        """Aᵀ diag(rows) A, dense and float64, some columns after the other where each row has its own weight."""
+        if np.ndim(rows) == 0:
+            return rows * self.gram()
+        d = self.shape[1]
+        columns = np.eye(d)
+        parts = [columns[:, start : start + GRAM_BLOCK] for start in range(0, d, GRAM_BLOCK)]
+        return np.hstack([self.t_times(rows * self.times(np.ascontiguousarray(part))) for part in parts])
 
     def spectrum(self) -> Spectrum | None:
         return None if min(self.shape) > EIGEN_LIMIT else self._eigenvectors

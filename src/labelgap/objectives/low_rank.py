@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -26,10 +26,13 @@ class LowRank:
         The label cells that count.
     left, right : LinearMap
         Features of the rows (X) and of the labels; the labels have none by default.
-    alpha_left, alpha_right : float
-        The penalties of W and H.
+    alpha_left, alpha_right : float or array
+        The penalties of W and H; an array has one for each row of the factor, as a column.
     left_terms, right_terms : sequence of Objective
-        Further terms in W and in H, such as a graph's.
+        Further terms in X W and in the embedded labels, such as a graph's.
+    precompute : bool or "auto"
+        Make the d×d matrix Xᵀ diag(p) X of a squared term over all cells beforehand; "auto" does so where that saves
+        work, d² + dk < nk (002, eq. 1.5).
     """
 
     def __init__(
@@ -38,32 +41,51 @@ class LowRank:
         left: LinearMap,
         right: LinearMap | None = None,
         *,
-        alpha_left: float,
-        alpha_right: float | None = None,
+        alpha_left: float | Array,
+        alpha_right: float | Array | None = None,
         left_terms: Sequence[Objective] = (),
         right_terms: Sequence[Objective] = (),
+        precompute: bool | Literal["auto"] = False,
     ) -> None:
         self.cells = cells
         self.left = left
         self.right = right if right is not None else Identity(cells.shape[1])
         self.penalty_left = Ridge(alpha_left)
         self.penalty_right = Ridge(alpha_left if alpha_right is None else alpha_right)
-        self.left_terms = [self.penalty_left, *left_terms]
-        self.right_terms = [self.penalty_right, *right_terms]
+        self.left_terms, self.right_terms = list(left_terms), list(right_terms)
+        self.precompute = precompute
 
     def given_right(self, H: Array) -> Objective:
         """F(·, H), an objective in W."""
-        data = _through(self.left, self.cells.given(self.right.times(H)))
-        return Sum([data, *self.left_terms], sum(term.value(H) for term in self.right_terms))
+        C = self.right.times(H)
+        data = self._through(self.left, self.cells.given(C), self.left_terms, H.shape[1])
+        return Sum([data, self.penalty_left], _total(self.right_terms, C) + self.penalty_right.value(H))
 
     def given_left(self, W: Array) -> Objective:
         """F(W, ·), an objective in H."""
-        data = _through(self.right, self.cells.T.given(self.left.times(W)))
-        return Sum([data, *self.right_terms], sum(term.value(W) for term in self.left_terms))
+        B = self.left.times(W)
+        data = self._through(self.right, self.cells.T.given(B), self.right_terms, W.shape[1])
+        return Sum([data, self.penalty_right], _total(self.left_terms, B) + self.penalty_left.value(W))
+
+    def _through(self, features: LinearMap, data: Objective, terms: list[Objective], k: int) -> Objective:
+        """Compose with features; the identity would only hide that the rows are independent."""
+        objective = Sum([data, *terms]) if terms else data
+        if isinstance(features, Identity):
+            return objective
+        n, d = features.shape
+        precompute = d * d + d * k < n * k if self.precompute == "auto" else self.precompute
+        return _absorbed(features, objective) if precompute else Through(features, objective)
 
     def value(self, W: Array, H: Array) -> float:
         """F(W, H)."""
         return self.given_left(W).value(H)
+
+    @property
+    def plain(self) -> bool:
+        """Whether the factors have one penalty each and no further terms."""
+        return np.ndim(self.penalty_left.alpha) == np.ndim(self.penalty_right.alpha) == 0 and not (
+            self.left_terms or self.right_terms
+        )
 
     def balance(self, W: Array, H: Array) -> tuple[Array, Array, float]:
         """Rewrite W Hᵀ = U S Vᵀ as factors with the least penalty: √S on each side, weighted by the α's.
@@ -72,12 +94,12 @@ class LowRank:
         need not be indifferent to it, so with them nothing is done.
         """
         a, b = self.penalty_left.alpha, self.penalty_right.alpha
-        if a <= 0 or b <= 0 or len(self.left_terms) + len(self.right_terms) > 2:
+        if not self.plain or a <= 0 or b <= 0:
             return W, H, 0.0
         before = self.penalty_left.value(W) + self.penalty_right.value(H)
         new_W, new_H = _balanced(W, H, (b / a) ** 0.25)
         gain = before - self.penalty_left.value(new_W) - self.penalty_right.value(new_H)
-        return (new_W, new_H, gain) if gain > 0 else (W, H, 0.0)
+        return (new_W, new_H, float(gain)) if gain > 0 else (W, H, 0.0)
 
     def svd_start(self, k: int, random_state: np.random.RandomState, dtype: Any) -> Array:
         """Return the k leading right singular vectors of Xᵀ T, T the targets: what features and labels share."""
@@ -93,9 +115,16 @@ class LowRank:
         return V.astype(dtype, copy=False)
 
 
-def _through(features: LinearMap, objective: Objective) -> Objective:
-    """Compose with features; the identity would only hide that the rows are independent."""
-    return objective if isinstance(features, Identity) else Through(features, objective)
+def _total(terms: list[Objective], B: Array) -> float:
+    return sum((term.value(B) for term in terms), 0.0)
+
+
+def _absorbed(features: LinearMap, objective: Objective) -> Objective:
+    """Compose with features, each term by itself, so that those that can make their d×d matrix beforehand."""
+    if isinstance(objective, Sum):
+        return Sum([_absorbed(features, term) for term in objective.terms], objective.constant)
+    through = getattr(objective, "through", None)
+    return through(features) if through is not None else Through(features, objective)
 
 
 def _balanced(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:

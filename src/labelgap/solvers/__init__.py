@@ -3,6 +3,7 @@
 from labelgap.solvers.alternating import Alternation, alternate
 from labelgap.solvers.base import Kronecker, Model, Objective, Solution, Solver, Status
 from labelgap.solvers.cg import conjugate_gradient
+from labelgap.solvers.descent import GradientDescent
 from labelgap.solvers.direct import Direct
 from labelgap.solvers.linesearch import backtrack
 from labelgap.solvers.newton import NewtonCG
@@ -14,6 +15,7 @@ __all__ = [
     "TRON",
     "Alternation",
     "Direct",
+    "GradientDescent",
     "Kronecker",
     "Model",
     "NewtonCG",

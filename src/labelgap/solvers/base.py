@@ -44,10 +44,11 @@ class LinearMap(Protocol):
 class Kronecker:
     """A Hessian of the form W ↦ Aᵀ diag(weights) A W M + ridge · W, W d×k and M k×k; exact, or near the true one.
 
-    ``weights`` is a number, or one for each row where A is the identity. A term without data has only the ridge.
+    ``weights`` and ``ridge`` are numbers, or arrays of shape (rows, 1) where A is the identity. A term without data
+    has only the ridge.
     """
 
-    ridge: float = 0.0
+    ridge: Array | float = 0.0
     features: LinearMap | None = None
     M: Array = None
     weights: Array = 1.0
@@ -76,6 +77,9 @@ class Objective(Protocol):
 
     def model(self, W: Array) -> Model:
         """f, ∇f and the Hessian product at W."""
+
+    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+        """t ↦ f(W + t S), as cheap for each further t as the objective allows."""
 
 
 class Status(Enum):

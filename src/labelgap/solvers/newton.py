@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
-from labelgap.solvers.base import Array, Objective, Solution, Status, inner
+from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner
 from labelgap.solvers.cg import Blocks, conjugate_gradient
 from labelgap.solvers.kronecker import preconditioner
-from labelgap.solvers.linesearch import backtrack
+from labelgap.solvers.linesearch import SHRINK, backtrack, enough
 
 ROUNDING = 1e-12
 
@@ -52,17 +51,28 @@ class NewtonCG:
             slope = inner(model.gradient, found.x)
             if slope >= 0:
                 return Solution(x, model.value, Status.STALLED, iteration, taken)
-            step, _ = backtrack(
-                partial(_value_along, objective, x, found.x), model.value, slope, slack=ROUNDING * abs(model.value)
-            )
-            if step == 0:
+            following = _descend(objective, x, model, found.x, slope)
+            if following is None:
                 return Solution(x, model.value, Status.STALLED, iteration, taken)
-            x = x + x.dtype.type(step) * found.x
-            model = objective.model(x)
+            x, model = following
             norm = inner(model.gradient, model.gradient) ** 0.5
         status = Status.CONVERGED if norm <= goal else Status.MAX_ITER
         return Solution(x, model.value, status, self.max_iter, taken)
 
 
-def _value_along(objective: Objective, x: Array, direction: Array, step: float) -> float:
-    return objective.value(x + x.dtype.type(step) * direction)
+def _descend(
+    objective: Objective, x: Array, model: Model, direction: Array, slope: float
+) -> tuple[Array, Model] | None:
+    """Go the whole step where that descends enough, else part of it; None where no part does.
+
+    The model at the end of the whole step is nearly always wanted, and holds the value that decides.
+    """
+    whole = x + direction
+    trial, slack = objective.model(whole), ROUNDING * abs(model.value)
+    if enough(trial.value, model.value, slope, 1.0, slack):
+        return whole, trial
+    step, _ = backtrack(objective.along(x, direction), model.value, slope, step=SHRINK, slack=slack)
+    if step == 0:
+        return None
+    x = x + x.dtype.type(step) * direction
+    return x, objective.model(x)

@@ -1,0 +1,53 @@
+"""Gradient descent with backtracking along lines that are cheap to evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner
+from labelgap.solvers.linesearch import backtrack
+
+ROUNDING = 1e-12
+
+
+@dataclass
+class GradientDescent:
+    """Steps along −∇f, halved until f falls enough (002, Algorithm 6); stops when ‖∇f‖ ≤ tol · ‖∇f(start)‖.
+
+    A line is evaluated through :meth:`Objective.along`, so that a further trial costs a pass over the positives. The
+    first trial of a step is the curvature that the last step saw, ⟨s, s⟩ / ⟨s, y⟩ for a change y of the gradient
+    (Barzilai and Borwein 1988); that of the very first is the minimum of the second-order model.
+    """
+
+    tol: float = 1e-2
+    max_iter: int = 200
+
+    def minimize(self, objective: Objective, start: Array) -> Solution:
+        """Return the minimiser found from ``start``."""
+        x, model = start, objective.model(start)
+        goal, trial = self.tol * _norm(model), None
+        for iteration in range(self.max_iter):
+            if _norm(model) <= goal or _norm(model) == 0:
+                return Solution(x, model.value, Status.CONVERGED, iteration, iteration)
+            square = inner(model.gradient, model.gradient)
+            first = trial or _newton_length(model, square)
+            line = objective.along(x, -model.gradient)
+            step, _ = backtrack(line, model.value, -square, step=first, slack=ROUNDING * abs(model.value))
+            if step == 0:
+                return Solution(x, model.value, Status.STALLED, iteration, iteration)
+            change = x.dtype.type(-step) * model.gradient
+            x, previous = x + change, model
+            model = objective.model(x)
+            bend = inner(change, model.gradient - previous.gradient)
+            trial = inner(change, change) / bend if bend > 0 else None
+        status = Status.CONVERGED if _norm(model) <= goal else Status.MAX_ITER
+        return Solution(x, model.value, status, self.max_iter, self.max_iter)
+
+
+def _norm(model: Model) -> float:
+    return inner(model.gradient, model.gradient) ** 0.5
+
+
+def _newton_length(model: Model, square: float) -> float:
+    curvature = inner(model.gradient, model.hessp(model.gradient))
+    return square / curvature if curvature > 0 else 1.0
