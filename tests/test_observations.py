@@ -7,7 +7,16 @@ import pytest
 import scipy.sparse as sp
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, train_test_split
 
-from labelgap import LEML, Labels, hide_by_propensity, hide_cells, hide_positives, hold_out_cells, label_propensities
+from labelgap import (
+    LEML,
+    Labels,
+    hide_by_propensity,
+    hide_cells,
+    hide_positives,
+    hold_out_cells,
+    hold_out_positives,
+    label_propensities,
+)
 from labelgap.observations import Container, as_labels
 
 NAN = np.nan
@@ -468,6 +477,50 @@ def test_hide_positives(keep):
     np.testing.assert_array_equal(hide_positives(BIG, keep, random_state=3).toarray(), left.toarray())
 
 
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.37, 1.0])
+@pytest.mark.parametrize(
+    "wrap", [np.array, sp.csc_array, lambda Y: 2 * Y - 1, lambda Y: Labels(Y, observed=BIG_KNOWN)]
+)
+def test_hold_out_positives_splits_them(share, wrap):
+    given = wrap(BIG)
+    whole = Labels(given).positives.toarray()
+    train, held = hold_out_positives(given, share, random_state=3)
+    for part in (train, held):
+        assert part.format == "csr"
+        assert part.dtype == float
+        assert part.shape == BIG.shape
+        assert part.has_canonical_format
+        assert (part.data == 1).all()
+    np.testing.assert_array_equal(train.toarray() + held.toarray(), whole)
+    assert held.nnz == round(share * whole.sum())
+    again = hold_out_positives(given, share, random_state=3)
+    np.testing.assert_array_equal(again[1].toarray(), held.toarray())
+    if 0 < share < 1:
+        assert (hold_out_positives(given, share, random_state=4)[1] != held).nnz
+
+
+def test_hold_out_positives_favours_none():
+    # Five positives, two of them held out: over many draws each in 2/5, and each of the ten pairs in 1/10 of them.
+    Y = np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0]])
+    rng = np.random.RandomState(0)
+    draws = np.array([hold_out_positives(Y, 0.4, random_state=rng)[1].toarray()[Y == 1] for _ in range(1000)])
+    together = draws.T @ draws
+    for i in range(5):
+        for j in range(5):
+            assert_binomial(together[i, j], 1000, 0.4 if i == j else 0.1)
+
+
+def test_hold_out_positives_of_nothing_and_by_default():
+    for part in hold_out_positives(np.zeros((3, 2)), 0.5):
+        assert (part.nnz, part.shape) == (0, (3, 2))
+    assert [part.nnz for part in hold_out_positives(np.ones((5, 3)))] == [12, 3]
+
+
+def test_hold_out_positives_takes_labels_and_no_ratings():
+    with pytest.raises(ValueError, match="Y holds 4"):
+        hold_out_positives(np.array([[4.0, 0.0]]))
+
+
 def test_hide_by_propensity_keeps_frequent_labels_best():
     rng = np.random.default_rng(0)
     Y = (rng.random((4000, 3)) < [0.5, 0.05, 0.005]).astype(int)
@@ -502,10 +555,10 @@ def test_propensities_of_few_rows_are_probabilities(n):
     assert ((p > 0) & (p < 1)).all()
 
 
-@pytest.mark.parametrize("call", [hide_cells, hide_positives, hold_out_cells])
+@pytest.mark.parametrize("call", [hide_cells, hide_positives, hold_out_cells, hold_out_positives])
 @pytest.mark.parametrize("share", [-0.1, 1.5, NAN])
 def test_a_share_is_between_0_and_1(call, share):
-    name = "share" if call is hold_out_cells else "keep"
+    name = "share" if call in (hold_out_cells, hold_out_positives) else "keep"
     with pytest.raises(ValueError, match=f"{name}={share} is not a share; pass a number from 0 to 1"):
         call(BIG, share)
 

@@ -2,6 +2,7 @@
 
 from labelgap.datasets.arff import read_arff, read_label_names, write_arff
 from labelgap.datasets.formats import read, write
+from labelgap.datasets.interactions import Interactions, load_interactions
 from labelgap.datasets.npz import read_npz, write_npz
 from labelgap.datasets.records import Dataset, Table
 from labelgap.datasets.registry import DatasetInfo, list_datasets, load_dataset
@@ -11,10 +12,12 @@ from labelgap.datasets.text import read_svmlight, read_xmc, write_svmlight, writ
 __all__ = [
     "Dataset",
     "DatasetInfo",
+    "Interactions",
     "PlantedData",
     "Table",
     "list_datasets",
     "load_dataset",
+    "load_interactions",
     "make_low_rank",
     "make_sparse_multilabel",
     "read",

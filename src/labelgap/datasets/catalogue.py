@@ -42,6 +42,27 @@ class Entry:
     openml: OpenMLSource | None = None
 
 
+@dataclass(frozen=True)
+class Ratings:
+    """One set of ratings: a .npz file of cells, split and graphs, and MovieLens's tables where there are some.
+
+    ``n_features`` counts the features of users.
+    """
+
+    name: str
+    description: str
+    n_users: int
+    n_items: int
+    cells: str
+    n_features: int = 0
+    tables: tuple[str, ...] = ()
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The names of all files."""
+        return (self.cells, *self.tables)
+
+
 def _mulan(name: str, n_train: int, n_test: int, dense: bool = False) -> Files:
     return Files(f"{name}-train.arff.gz", f"{name}-test.arff.gz", n_train, n_test, f"{name}.xml.gz", dense)
 
@@ -86,6 +107,23 @@ ENTRIES = {
             14,
             _mulan("yeast", 1500, 917, dense=True),
             OpenMLSource(40597, 2417),
+        ),
+    )
+}
+
+INTERACTIONS = {
+    ratings.name: ratings
+    for ratings in (
+        Ratings("douban", "ratings, with the users' social graph", 3000, 3000, "douban.npz"),
+        Ratings("flixster", "film ratings, with graphs of users and films", 3000, 3000, "flixster.npz"),
+        Ratings(
+            "ml-100k",
+            "film ratings, with graphs and features (MovieLens 100k)",
+            943,
+            1682,
+            "monti_split_1.npz",
+            30,
+            ("u.data.gz", "u.user.gz", "u.item.gz"),
         ),
     )
 }

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from labelgap.datasets import openml
 from labelgap.datasets.arff import read_label_names
-from labelgap.datasets.catalogue import ENTRIES, Entry, Files
+from labelgap.datasets.catalogue import ENTRIES, INTERACTIONS, Entry, Files, Ratings
 from labelgap.datasets.formats import guess_format, read
 from labelgap.datasets.npz import load_arrays, pack, pack_names, save_arrays, unpack, unpack_names
 from labelgap.datasets.records import Dataset, Table
 
 Where = Literal["folder", "cache", "OpenML", "not available"]
+_Known = TypeVar("_Known")
 
 _PARSED_FORMAT = 1
 _MATRICES = ("X_train", "Y_train", "X_test", "Y_test")
@@ -37,7 +38,8 @@ class DatasetInfo:
     """What :func:`list_datasets` says about a set.
 
     ``where`` is "folder", "cache", "OpenML" (it will be fetched) or "not available"; ``n_test`` is 0 where that
-    source has no split.
+    source has no split. ``kind`` is "labels" for a set of :func:`load_dataset` and "ratings" for one of
+    :func:`labelgap.datasets.load_interactions`: its rows are users, its labels items, and its split is one of cells.
     """
 
     name: str
@@ -47,6 +49,7 @@ class DatasetInfo:
     n_features: int
     n_labels: int
     where: Where
+    kind: Literal["labels", "ratings"] = "labels"
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def list_datasets() -> list[DatasetInfo]:
     >>> [info.name for info in list_datasets()][:3]
     ['bibtex', 'birds', 'delicious']
     """
-    return [_info(entry) for entry in ENTRIES.values()]
+    return [*map(_info, ENTRIES.values()), *map(_info_of_ratings, INTERACTIONS.values())]
 
 
 def load_dataset(name: str) -> Dataset:
@@ -91,9 +94,7 @@ def load_dataset(name: str) -> Dataset:
     ...
     ValueError: name='bibtext' is no known data set; use one of bibtex, birds, delicious, ...
     """
-    entry = ENTRIES.get(name)
-    if entry is None:
-        raise ValueError(f"name={name!r} is no known data set; use one of {', '.join(ENTRIES)}.")
+    entry = entry_of(name, ENTRIES, INTERACTIONS, "load_interactions")
     for source in _sources(entry):
         if source.exists:
             return _parsed_once(entry, source)
@@ -110,6 +111,38 @@ def load_dataset(name: str) -> Dataset:
     return _parsed_once(entry, _fetched(entry))
 
 
+def entry_of(name: str, entries: Mapping[str, _Known], others: Mapping[str, Any], loader: str) -> _Known:
+    """Return the entry of a name; refuse an unknown one, and one of the ``others`` that ``loader`` loads."""
+    if name in others:
+        raise ValueError(f"name={name!r} is a set of another kind; call {loader}({name!r}).")
+    if name not in entries:
+        raise ValueError(f"name={name!r} is no known data set; use one of {', '.join(entries)}.")
+    return entries[name]
+
+
+def find_folder(name: str, files: tuple[str, ...]) -> tuple[Where, Path] | None:
+    """Return the best folder whose folder ``name`` holds all the files, and which kind of folder it is."""
+    for where, folder in _folders():
+        if all((folder / name / file).is_file() for file in files):
+            return where, folder
+    return None
+
+
+def remedy(name: str, files: tuple[str, ...]) -> str:
+    """Return the sentence that says which files to put where."""
+    return (
+        f"Put {', '.join(files)} into the folder {name!r} under the folder that the environment "
+        f"variable LABELGAP_DATA names, or under the cache {_cache()} (LABELGAP_CACHE moves it)."
+    )
+
+
+def _folders() -> list[tuple[Where, Path]]:
+    """Return the folders that may hold sets, best first."""
+    chosen = os.environ.get("LABELGAP_DATA")
+    cache: tuple[Where, Path] = ("cache", _cache())
+    return [("folder", Path(chosen)), cache] if chosen else [cache]
+
+
 def _cache() -> Path:
     chosen = os.environ.get("LABELGAP_CACHE")
     return Path(chosen) if chosen else Path.home() / ".cache" / "labelgap"
@@ -119,10 +152,7 @@ def _sources(entry: Entry) -> list[_Source]:
     """Return where the set may lie on this machine, best first."""
     sources = []
     if entry.files is not None:
-        folder = os.environ.get("LABELGAP_DATA")
-        if folder:
-            sources.append(_in_folder(entry, entry.files, Path(folder), "folder"))
-        sources.append(_in_folder(entry, entry.files, _cache(), "cache"))
+        sources += [_in_folder(entry, entry.files, folder, where) for where, folder in _folders()]
     if entry.openml is not None:
         sources.append(_fetched(entry))
     return sources
@@ -155,16 +185,20 @@ def _info(entry: Entry) -> DatasetInfo:
     return DatasetInfo(entry.name, entry.description, *sizes, entry.n_features, entry.n_labels, where)
 
 
+def _info_of_ratings(ratings: Ratings) -> DatasetInfo:
+    found = find_folder(ratings.name, ratings.all)
+    where: Where = "not available" if found is None else found[0]
+    sizes = (ratings.n_users, 0, ratings.n_features, ratings.n_items)
+    return DatasetInfo(ratings.name, ratings.description, *sizes, where, "ratings")
+
+
 def _remedy(entry: Entry) -> str:
     if entry.files is None:
         return (
             f"Copy the cache {_cache()} from a machine that has the set (LABELGAP_CACHE says where it lies), "
             "or choose a set from the folder that LABELGAP_DATA names."
         )
-    return (
-        f"Put {', '.join(entry.files.all)} into the folder {entry.name!r} under the folder that the environment "
-        f"variable LABELGAP_DATA names, or under the cache {_cache()} (LABELGAP_CACHE moves it)."
-    )
+    return remedy(entry.name, entry.files.all)
 
 
 def _parse(entry: Entry, files: Files, folder: Path) -> Dataset:

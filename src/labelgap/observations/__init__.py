@@ -6,6 +6,7 @@ from labelgap.observations.missingness import (
     hide_cells,
     hide_positives,
     hold_out_cells,
+    hold_out_positives,
     label_propensities,
 )
 from labelgap.observations.reading import Container
@@ -18,5 +19,6 @@ __all__ = [
     "hide_cells",
     "hide_positives",
     "hold_out_cells",
+    "hold_out_positives",
     "label_propensities",
 ]

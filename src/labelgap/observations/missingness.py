@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from labelgap.observations import patterns
 from labelgap.observations.labels import Labels, as_labels
 
 
@@ -61,6 +62,23 @@ def hold_out_cells(Y: Any, share: float = 0.2, *, random_state: Any = None) -> t
         Labels.of_patterns(labels.positives, rest, labels.container),
         Labels.of_patterns(labels.positives, held, labels.container),
     )
+
+
+def hold_out_positives(Y: Any, share: float = 0.2, *, random_state: Any = None) -> tuple[sp.csr_array, sp.csr_array]:
+    """Split the positives in two: those to train on, and a random ``share`` of them to hold out.
+
+    Exactly round(share · nnz) of them are held out, drawn uniformly without replacement; both parts are n×L
+    matrices of ones. To a one-class model a held-out positive looks like any other unlabelled cell.
+
+    >>> train, held_out = hold_out_positives(np.eye(10), 0.3, random_state=0)
+    >>> train.nnz, held_out.nnz
+    (7, 3)
+    """
+    positives = as_labels(Y).positives.astype(float)
+    count = round(_share("share", share) * positives.nnz)
+    held = np.zeros(positives.nnz, bool)
+    held[check_random_state(random_state).choice(positives.nnz, count, replace=False)] = True
+    return patterns.keep(positives, ~held), patterns.keep(positives, held)
 
 
 def label_propensities(Y: Any, A: float = 0.55, B: float = 1.5) -> NDArray[np.float64]:
