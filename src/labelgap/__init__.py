@@ -12,15 +12,18 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "LEML": "estimators",
+    "OneClassMF": "estimators",
     "load": "estimators",
     "Labels": "observations",
     "hide_cells": "observations",
     "hide_positives": "observations",
     "hide_by_propensity": "observations",
     "hold_out_cells": "observations",
+    "hold_out_positives": "observations",
     "label_propensities": "observations",
     "Loss": "losses",
     "load_dataset": "datasets",
+    "load_interactions": "datasets",
     "list_datasets": "datasets",
     "threads": "runtime",
 }

@@ -2,5 +2,6 @@
 
 from labelgap.estimators.base import MultiLabelEstimator, load
 from labelgap.estimators.leml import LEML
+from labelgap.estimators.one_class import OneClassMF
 
-__all__ = ["LEML", "MultiLabelEstimator", "load"]
+__all__ = ["LEML", "MultiLabelEstimator", "OneClassMF", "load"]

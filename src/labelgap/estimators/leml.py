@@ -2,38 +2,24 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, Self
+from numbers import Real
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.utils import check_random_state
 
-from labelgap.estimators.factors import FactorEstimator
-from labelgap.estimators.parameters import check_callbacks, check_choice, check_number
+from labelgap.estimators.low_rank import Iteration, LowRankEstimator
+from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import Labels
-from labelgap.runtime import progress, threads
-from labelgap.solvers import TRON, Alternation, Direct, NewtonCG, Solver, Status, alternate
-
-DEFAULT_COMPONENTS = 100
+from labelgap.runtime import threads
+from labelgap.solvers import TRON, Direct, NewtonCG, Solver
 
 
-class Iteration(NamedTuple):
-    """What a callback is told after each alternation; returning True from it ends the fit."""
-
-    number: int
-    objective: float
-    feature_factors: NDArray
-    label_factors: NDArray
-
-
-class LEML(FactorEstimator):
+class LEML(LowRankEstimator):
     """A linear multi-label model of low rank, learned from the known labels only.
 
     Minimises over W (d×k) and H (L×k)
@@ -116,9 +102,6 @@ class LEML(FactorEstimator):
     array([[1., 0., 1.]])
     """
 
-    feature_factors_: NDArray
-    intercept_factors_: NDArray
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -186,51 +169,21 @@ class LEML(FactorEstimator):
             problem = self._problem(basis, labels, loss)
             state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
             interrupt = self._run(problem, state, self._choose_solver(loss, labels))
-            self._store(state)
+            self._store_features(state.W)
+            self._store_history(state)
+            self.label_factors_ = state.H
             self.container_, self.n_labels_, self.threshold_ = labels.container, labels.shape[1], loss.threshold
-        if interrupt is not None:
-            raise interrupt
-        if state.status is Status.MAX_ITER:
-            warnings.warn(
-                f"LEML stopped after max_iter={self.max_iter} alternations while F still fell by more than "
-                f"tol={self.tol:g} of itself; raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        if state.status is Status.STALLED:
-            warnings.warn(
-                f"LEML stopped after {state.n_iter} alternations because rounding made F rise; scale the features or "
-                "pass dtype='float64'.",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
+        self._conclude(state, interrupt)
         return self
 
     def _check_parameters(self) -> None:
-        self._check_common()
-        check_number("n_components", self.n_components, Integral, least=1, optional=True)
+        self._check_shared()
         check_number("alpha", self.alpha, Real, least=0)
         check_number("alpha_labels", self.alpha_labels, Real, least=0, optional=True)
-        check_number("tol", self.tol, Real, least=0)
-        check_number("max_iter", self.max_iter, Integral, least=1)
-        check_choice("init", self.init, ("svd", "random"))
         check_choice("solver", self.solver, ("auto", "direct", "cg", "tron"))
         check_number("gamma", self.gamma, Real, least=0, optional=True)
-        check_number("verbose", self.verbose, Integral, least=0)
-        check_callbacks(self.callbacks)
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, ("linear", "rbf", "precomputed"))
-
-    def _rank(self, n_features: int, n_labels: int) -> int:
-        most = min(n_features, n_labels)
-        if self.n_components is None:
-            return min(DEFAULT_COMPONENTS, most)
-        if self.n_components > most:
-            raise ValueError(
-                f"n_components={self.n_components} is above min(features, labels) = "
-                f"min({n_features}, {n_labels}) = {most}; a rank beyond it changes nothing. Pass at most {most}."
-            )
-        return self.n_components
 
     def _training_basis(self, X: Any) -> Any:
         """Return what stands left of W in fit, and keep the training rows where a kernel will ask for them."""
@@ -265,70 +218,12 @@ class LEML(FactorEstimator):
             alpha_right=None if self.alpha_labels is None else float(self.alpha_labels),
         )
 
-    def _start(self, problem: LowRank, k: int) -> Alternation:
-        dtype = np.dtype(self.dtype).type
-        d, L = problem.left.shape[1], problem.cells.shape[1]
-        if self.warm_start and hasattr(self, "label_factors_"):
-            W, H = self._stacked_factors(), self.label_factors_
-            if W.shape != (d, k) or H.shape != (L, k):
-                raise ValueError(
-                    f"warm_start=True, but the previous fit has factors of shapes {W.shape} and {H.shape} "
-                    f"and this one needs {(d, k)} and {(L, k)}; clone the estimator to start anew."
-                )
-            # Factors that a strong penalty has brought to 0 are stationary: nothing would move them again.
-            if np.abs(W).max() * np.abs(H).max() > np.finfo(dtype).eps:
-                return Alternation(W.astype(dtype), H.astype(dtype))
-        rng = check_random_state(self.random_state)
-        if self.init == "svd":
-            H = problem.svd_start(k, rng, dtype)
-        else:
-            H = (rng.standard_normal((L, k)) / np.sqrt(k)).astype(dtype)
-        return Alternation(np.zeros((d, k), dtype), H)
-
     def _choose_solver(self, loss: Loss, labels: Labels) -> Solver:
         name = self.solver
         if name == "auto":
             name = "direct" if labels.complete and loss.quadratic else "cg"
         solvers: dict[str, Solver] = {"direct": Direct(), "cg": NewtonCG(), "tron": TRON()}
         return solvers[name]
-
-    def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> KeyboardInterrupt | None:
-        """Alternate until done; an interrupt is handed back once there are factors to store first."""
-        with progress(self.max_iter, "LEML", self.verbose) as advance:
-
-            def after(state: Alternation) -> bool:
-                advance(f"F = {state.history[-1]:.6g}")
-                told = Iteration(state.n_iter, state.history[-1], state.W, state.H)
-                answers = [callback(told) for callback in self.callbacks or ()]
-                return any(answers)
-
-            try:
-                with np.errstate(over="ignore", invalid="ignore"):  # what overflows shows in the objective
-                    alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
-            except KeyboardInterrupt as interrupt:
-                if not state.history:
-                    raise
-                state.status = Status.STOPPED
-                return interrupt
-            except (FloatingPointError, np.linalg.LinAlgError) as error:
-                raise ValueError(
-                    f"The numbers in X are too large or too small for dtype={self.dtype!r} ({error}); "
-                    "scale the features (sklearn.preprocessing has Normalizer and StandardScaler) or pass "
-                    "dtype='float64'."
-                ) from error
-        return None
-
-    def _store(self, state: Alternation) -> None:
-        W = state.W
-        self.feature_factors_ = W[:-1] if self.fit_intercept else W
-        self.intercept_factors_ = W[-1] if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
-        self.label_factors_ = state.H
-        self.objective_, self.n_iter_, self.status_ = state.history, state.n_iter, state.status.value
-
-    def _stacked_factors(self) -> NDArray:
-        if not self.fit_intercept:
-            return self.feature_factors_
-        return np.vstack([self.feature_factors_, self.intercept_factors_])
 
     def _check_loaded(self) -> None:
         rows = self.training_rows_.shape[0] if hasattr(self, "training_rows_") else self.n_features_in_
@@ -337,13 +232,11 @@ class LEML(FactorEstimator):
         if shapes != ((rows, k), (self.n_labels_, k)):
             raise ValueError(f"factors of shapes {shapes} for {rows} features, {self.n_labels_} labels and rank {k}")
 
+    def _previous_factors(self) -> tuple[NDArray, NDArray]:
+        return self._stacked_factors(), self.label_factors_
+
     def _embed(self, X: Any) -> NDArray:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
-        factors = make_features(self._expand(X), kernels, dtype).times(
-            self.feature_factors_.astype(dtype, copy=False)
-        )
-        factors += self.intercept_factors_
-        return factors
+        return self._embed_features(self._expand(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def check_number(name: str, value: Any, kind: type, *, least: float, optional: bool = False) -> None:
@@ -23,7 +24,7 @@ def check_number(name: str, value: Any, kind: type, *, least: float, optional: b
         raise ValueError(f"{name}={value!r} is out of range; pass {what} of at least {least}.")
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse a parameter that is none of the choices.
 
     >>> check_choice("init", "magic", ("svd", "random"))
@@ -33,6 +34,23 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """
     if value not in choices:
         raise ValueError(f"{name}={value!r} is not known; choose from {list(choices)}.")
+
+
+def check_weights(name: str, values: Any, size: int) -> NDArray[np.float64]:
+    """Return an array of that many finite numbers of at least 0, or say what is wrong.
+
+    >>> check_weights("alpha", [1.0, -2.0], 2)
+    Traceback (most recent call last):
+        ...
+    ValueError: alpha holds -2.0; pass finite numbers of at least 0.
+    """
+    array = np.asarray(values, float)
+    if array.shape != (size,):
+        raise ValueError(f"{name} has an array of shape {array.shape}; pass a number, or an array of {size}.")
+    wrong = array[~((array >= 0) & (array < np.inf))]
+    if wrong.size:
+        raise ValueError(f"{name} holds {wrong[0]}; pass finite numbers of at least 0.")
+    return array
 
 
 def check_callbacks(callbacks: Any) -> None:

@@ -1,0 +1,157 @@
+"""Estimators whose two factors are found by alternating minimisation."""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from labelgap.estimators.factors import FactorEstimator
+from labelgap.estimators.parameters import check_callbacks, check_choice, check_number
+from labelgap.objectives import LowRank, make_features
+from labelgap.runtime import progress
+from labelgap.solvers import Alternation, Solver, Status, alternate
+
+DEFAULT_COMPONENTS = 100
+
+
+class Iteration(NamedTuple):
+    """What a callback is told after each alternation; returning True from it ends the fit."""
+
+    number: int
+    objective: float
+    feature_factors: NDArray
+    label_factors: NDArray
+
+
+class LowRankEstimator(FactorEstimator):
+    """Starts, alternates, stores and reports; a subclass says what is minimised.
+
+    ``W`` is stored as the factors of the features and, apart from them, that of the constant feature.
+    """
+
+    n_components: int | None
+    fit_intercept: bool
+    init: str
+    max_iter: int
+    tol: float
+    warm_start: bool
+    random_state: Any
+    verbose: int
+    callbacks: Sequence[Callable[[Iteration], Any]] | None
+
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
+
+    @abstractmethod
+    def _previous_factors(self) -> tuple[NDArray, NDArray]:
+        """Return W and H of the last fit, as the problem has them."""
+
+    def _check_shared(self) -> None:
+        self._check_common()
+        check_number("n_components", self.n_components, Integral, least=1, optional=True)
+        check_number("tol", self.tol, Real, least=0)
+        check_number("max_iter", self.max_iter, Integral, least=1)
+        check_choice("init", self.init, ("svd", "random"))
+        check_number("verbose", self.verbose, Integral, least=0)
+        check_callbacks(self.callbacks)
+
+    def _rank(self, n_features: int, n_labels: int, names: str = "features, labels") -> int:
+        most = min(n_features, n_labels)
+        if self.n_components is None:
+            return min(DEFAULT_COMPONENTS, most)
+        if self.n_components > most:
+            raise ValueError(
+                f"n_components={self.n_components} is above min({names}) = "
+                f"min({n_features}, {n_labels}) = {most}; a rank beyond it changes nothing. Pass at most {most}."
+            )
+        return self.n_components
+
+    def _start(self, problem: LowRank, k: int) -> Alternation:
+        dtype = np.dtype(self.dtype).type
+        shapes = (problem.left.shape[1], k), (problem.right.shape[1], k)
+        if self.warm_start and hasattr(self, "label_factors_"):
+            W, H = self._previous_factors()
+            if (W.shape, H.shape) != shapes:
+                raise ValueError(
+                    f"warm_start=True, but the previous fit has factors of shapes {W.shape} and {H.shape} "
+                    f"and this one needs {shapes[0]} and {shapes[1]}; clone the estimator to start anew."
+                )
+            # Factors that a strong penalty has brought to 0 are stationary: nothing would move them again.
+            if np.abs(W).max() * np.abs(H).max() > np.finfo(dtype).eps:
+                return Alternation(W.astype(dtype), H.astype(dtype))
+        rng = check_random_state(self.random_state)
+        if self.init == "svd":
+            H = problem.svd_start(k, rng, dtype)
+        else:
+            H = (rng.standard_normal(shapes[1]) / np.sqrt(k)).astype(dtype)
+        return Alternation(np.zeros(shapes[0], dtype), H)
+
+    def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> KeyboardInterrupt | None:
+        """Alternate until done; an interrupt is handed back once there are factors to store first."""
+        with progress(self.max_iter, type(self).__name__, self.verbose) as advance:
+
+            def after(state: Alternation) -> bool:
+                advance(f"F = {state.history[-1]:.6g}")
+                told = Iteration(state.n_iter, state.history[-1], state.W, state.H)
+                answers = [callback(told) for callback in self.callbacks or ()]
+                return any(answers)
+
+            try:
+                with np.errstate(over="ignore", invalid="ignore"):  # what overflows shows in the objective
+                    alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
+            except KeyboardInterrupt as interrupt:
+                if not state.history:
+                    raise
+                state.status = Status.STOPPED
+                return interrupt
+            except (FloatingPointError, np.linalg.LinAlgError) as error:
+                raise ValueError(
+                    f"The numbers in X are too large or too small for dtype={self.dtype!r} ({error}); "
+                    "scale the features (sklearn.preprocessing has Normalizer and StandardScaler) or pass "
+                    "dtype='float64'."
+                ) from error
+        return None
+
+    def _store_features(self, W: NDArray) -> None:
+        self.feature_factors_ = W[:-1] if self.fit_intercept else W
+        self.intercept_factors_ = W[-1] if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
+
+    def _store_history(self, state: Alternation) -> None:
+        self.objective_, self.n_iter_, self.status_ = state.history, state.n_iter, state.status.value
+
+    def _stacked_factors(self) -> NDArray:
+        if not self.fit_intercept:
+            return self.feature_factors_
+        return np.vstack([self.feature_factors_, self.intercept_factors_])
+
+    def _embed_features(self, X: Any) -> NDArray:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        factors = make_features(X, kernels, dtype).times(self.feature_factors_.astype(dtype, copy=False))
+        factors += self.intercept_factors_
+        return factors
+
+    def _conclude(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> None:
+        """Raise an interrupt again, now that the factors are stored, and say where the fit did not converge."""
+        if interrupt is not None:
+            raise interrupt
+        name, message = type(self).__name__, None
+        if state.status is Status.MAX_ITER:
+            message = (
+                f"{name} stopped after max_iter={self.max_iter} alternations while F still fell by more than "
+                f"tol={self.tol:g} of itself; raise max_iter or tol."
+            )
+        if state.status is Status.STALLED:
+            message = (
+                f"{name} stopped after {state.n_iter} alternations because rounding made F rise; scale the features "
+                "or pass dtype='float64'."
+            )
+        if message is not None:
+            warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -1,0 +1,409 @@
+"""One-class matrix factorization: positives known, everything else a weak negative, with features and graphs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from numbers import Real
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_array, check_random_state
+
+from labelgap.estimators.low_rank import Iteration, LowRankEstimator
+from labelgap.estimators.parameters import check_choice, check_number, check_weights
+from labelgap.estimators.recommending import Recommender
+from labelgap.losses import Loss, get_loss
+from labelgap.objectives import LowRank, make_features
+from labelgap.objectives.cells import AllCellsSquared, Cells, Weights
+from labelgap.objectives.features import Identity
+from labelgap.objectives.graph import GraphPenalty, check_graph
+from labelgap.objectives.one_class import OneClass
+from labelgap.observations import Labels, as_labels
+from labelgap.runtime import threads
+from labelgap.solvers import TRON, Direct, GradientDescent, NewtonCG, Solver
+from labelgap.solvers.base import LinearMap
+
+
+@dataclass(frozen=True)
+class Material:
+    """Validated data bound to their kernels: what several fits of the same rows can share."""
+
+    labels: Labels
+    left: LinearMap
+    right: LinearMap
+    row_graph: sp.csr_array | None = None
+    label_graph: sp.csr_array | None = None
+
+    def with_labels(self, labels: Labels) -> Material:
+        """Return the same rows with other labels."""
+        return replace(self, labels=labels)
+
+
+class OneClassMF(Recommender, LowRankEstimator):
+    """Low-rank scores for positive–unlabelled data, with features and graphs of rows and labels.
+
+    Minimises over W and H, with s = B Cᵀ, B = X W (or B = W without features) and C = Z H (or C = H)
+
+        Σ over positives of ℓ(1, s_ij) + Σ over all other cells of p_i q_j · ½ (ā − s_ij)²
+        + (α/2) ‖W‖² + (α_H/2) ‖H‖² + (γ/2) tr(BᵀL B) + (γ_H/2) tr(CᵀL_H C)
+
+    (Yu, Huang, Dhillon and Lin 2017, eqs. 2 and 3). The cost of a step is linear in the number of positives: the sum
+    over all other cells comes from Gram matrices. Anything in Y that is not a known positive is unlabelled.
+
+    With squared loss the paper's ρ, λ and λ_w λ_g are our weight, α and γ; with other losses ours are twice those.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The rank k. By default 100, or less where features, rows or labels are fewer.
+    loss : {"logistic", "squared", "squared_hinge"} or Loss, default="logistic"
+        ℓ, on the positives.
+    weight_unlabelled : float or pair of arrays, default=0.1
+        The weight of a cell that is not positive: one number, or p (one for each row) and q (one for each label).
+    negative_target : float, default=-1.0
+        ā, the score that such a cell should have.
+    loss_unlabelled : {"squared", "logistic", "squared_hinge"} or Loss, default="squared"
+        The loss of such a cell. Any but squared visits every cell, in blocks: exact, and for small data.
+    negatives : {"all", "subsampled"}, default="all"
+        Count every unlabelled cell, or ``negative_ratio`` times as many as there are positives, drawn at random.
+    negative_ratio : float, default=1.0
+        See ``negatives``.
+    alpha : float or array, default=1.0
+        The penalty of W: one number, or one for each of its rows (for each row of Y without features, for each
+        feature with them; the constant feature has their mean).
+    alpha_labels : float or array, optional
+        The penalty of H, likewise; as ``alpha``, or its mean, by default.
+    graph_alpha : float, default=1.0
+        γ, the weight of ``row_graph`` in :meth:`fit`.
+    label_graph_alpha : float, optional
+        γ_H, the weight of ``label_graph``; as ``graph_alpha`` by default.
+    fit_intercept : bool, default=True
+        Append a constant 1 to the row features, penalised like the rest.
+    init : {"svd", "random"}, default="svd"
+        Start H from the leading singular directions that features and positives share, or at random.
+    solver : {"auto", "cg", "tron", "gd", "direct"}, default="auto"
+        How a half step is solved: Newton's method with preconditioned conjugate gradients, the same in a trust
+        region, gradient descent with a line search that costs a pass over the positives, or exactly ("direct", for
+        squared loss with weight 1, where the model is LEML's). "auto" is direct where it applies, else cg.
+    precompute : bool or "auto", default="auto"
+        Make the d×d matrix Xᵀ diag(p) X once; "auto" does so for few features, d² + dk < nk.
+    max_iter : int, default=15
+        The most alternations.
+    tol : float, default=1e-3
+        Stop when an alternation lowers the objective by less than this share of it.
+    warm_start : bool, default=False
+        Start from the factors of the previous fit.
+    keep_rows : bool, optional
+        Keep the factors and positives of the training rows, for :meth:`recommend`. By default without features only,
+        where they are the model.
+    random_state : int, RandomState or None
+        Seeds the start and the draw of subsampled negatives.
+    n_jobs : int, optional
+        Threads; all cores by default.
+    device : {"auto", "cpu"}, default="auto"
+        Where to compute.
+    dtype : {"float32", "float64"}, default="float32"
+        The precision of the factors.
+    verbose : int, default=0
+        1 shows a progress bar, 2 a line for each alternation.
+    callbacks : sequence of callables, optional
+        Each is called with an :class:`Iteration` after each alternation; True ends the fit.
+
+    Attributes
+    ----------
+    label_factors_ : ndarray of shape (L, k)
+        C.
+    feature_factors_, intercept_factors_ : ndarray of shape (d, k) and (k,)
+        W, where there are row features.
+    label_feature_factors_ : ndarray
+        H, where there are label features.
+    row_factors_ : ndarray of shape (n, k)
+        B, where ``keep_rows`` says so.
+    seen_ : csr_array of shape (n, L)
+        The positives of the training rows, likewise.
+    objective_, n_iter_, status_ :
+        As in :class:`LEML`.
+
+    Examples
+    --------
+    Two groups of readers; nobody said what the second dislikes:
+
+    >>> import numpy as np
+    >>> from labelgap import OneClassMF
+    >>> Y = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [1, 0, 0, 0], [0, 0, 1, 1], [0, 0, 1, 0], [0, 0, 1, 1]])
+    >>> model = OneClassMF(n_components=2, alpha=0.1, random_state=0).fit(None, Y)
+    >>> model.recommend([2, 4], k=1)[0].ravel()
+    array([1, 3])
+    """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        loss: str | Loss = "logistic",
+        weight_unlabelled: Any = 0.1,
+        negative_target: float = -1.0,
+        loss_unlabelled: str | Loss = "squared",
+        negatives: Literal["all", "subsampled"] = "all",
+        negative_ratio: float = 1.0,
+        alpha: Any = 1.0,
+        alpha_labels: Any = None,
+        graph_alpha: float = 1.0,
+        label_graph_alpha: float | None = None,
+        fit_intercept: bool = True,
+        init: Literal["svd", "random"] = "svd",
+        solver: Literal["auto", "cg", "tron", "gd", "direct"] = "auto",
+        precompute: bool | Literal["auto"] = "auto",
+        max_iter: int = 15,
+        tol: float = 1e-3,
+        warm_start: bool = False,
+        keep_rows: bool | None = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+        callbacks: Sequence[Callable[[Iteration], Any]] | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.loss = loss
+        self.weight_unlabelled = weight_unlabelled
+        self.negative_target = negative_target
+        self.loss_unlabelled = loss_unlabelled
+        self.negatives = negatives
+        self.negative_ratio = negative_ratio
+        self.alpha = alpha
+        self.alpha_labels = alpha_labels
+        self.graph_alpha = graph_alpha
+        self.label_graph_alpha = label_graph_alpha
+        self.fit_intercept = fit_intercept
+        self.init = init
+        self.solver = solver
+        self.precompute = precompute
+        self.max_iter = max_iter
+        self.tol = tol
+        self.warm_start = warm_start
+        self.keep_rows = keep_rows
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+        self.callbacks = callbacks
+
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        *,
+        row_graph: Any = None,
+        label_graph: Any = None,
+        label_features: Any = None,
+    ) -> Self:
+        """Learn from rows X, which may be None, and the positives of Y.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), or None
+            Features of the rows; None for a recommender that knows its rows by number.
+        Y : array-like, sparse matrix or Labels of shape (n, L)
+            Positives; what else it holds is unlabelled.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where Y is known; a positive outside it is unlabelled.
+        row_graph : sparse matrix of shape (n, n), optional
+            Similarities ≥ 0 between rows. A directed graph is made symmetric, with a warning.
+        label_graph : sparse matrix of shape (L, L), optional
+            The same between labels.
+        label_features : array-like or sparse matrix of shape (L, e), optional
+            Features Z of the labels.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        with self._unchanged_on_error(), threads(self.n_jobs):
+            material = self._material(X, Y, observed, row_graph, label_graph, label_features)
+            self._fit_material(material)
+        return self
+
+    def _fit_material(self, material: Material) -> None:
+        problem = self._problem(material)
+        state = self._start(problem, self._rank_of(material))
+        interrupt = self._run(problem, state, self._choose_solver(problem))
+        labels = material.labels
+        self._store_history(state)
+        self._store_factors(problem, state.W, state.H, labels)
+        self.container_, self.n_labels_ = labels.container, labels.shape[1]
+        self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
+        self._conclude(state, interrupt)
+
+    def _check_parameters(self) -> None:
+        self._check_shared()
+        get_loss(self.loss)
+        get_loss(self.loss_unlabelled)
+        check_choice("negatives", self.negatives, ("all", "subsampled"))
+        check_number("negative_ratio", self.negative_ratio, Real, least=0)
+        check_number("negative_target", self.negative_target, Real, least=-np.inf)
+        check_number("graph_alpha", self.graph_alpha, Real, least=0)
+        check_number("label_graph_alpha", self.label_graph_alpha, Real, least=0, optional=True)
+        check_choice("solver", self.solver, ("auto", "cg", "tron", "gd", "direct"))
+        check_choice("precompute", self.precompute, (True, False, "auto"))
+
+    def _material(
+        self, X: Any, Y: Any, observed: Any, row_graph: Any, label_graph: Any, label_features: Any
+    ) -> Material:
+        """Return validated data, or say what is wrong with them."""
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        if X is None:
+            labels, left = self._check_labels(Y, observed), None
+            self.n_features_in_ = 0
+        else:
+            X, labels = self._check_fit(X, Y, observed)
+            left = make_features(X, kernels, dtype, constant=self.fit_intercept)
+        n, L = labels.shape
+        right = None if label_features is None else self._check_label_features(label_features, L)
+        return Material(
+            Labels.of_patterns(labels.positives, None, labels.container),
+            left or Identity(n),
+            Identity(L) if right is None else make_features(right, kernels, dtype),
+            _symmetric("row_graph", row_graph, n),
+            _symmetric("label_graph", label_graph, L),
+        )
+
+    def _check_labels(self, Y: Any, observed: Any) -> Labels:
+        labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
+        if min(labels.shape) == 0:
+            raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
+        return labels
+
+    def _check_label_features(self, Z: Any, L: int) -> Any:
+        Z = check_array(Z, accept_sparse="csr", dtype=np.dtype(self.dtype).type, input_name="label_features")
+        if Z.shape[0] != L:
+            raise ValueError(f"label_features has {Z.shape[0]} rows and Y has {L} labels; pass a row for each label.")
+        return Z
+
+    def _problem(self, material: Material) -> LowRank:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        gamma, label_gamma = self.graph_alpha, self.label_graph_alpha
+        graphs = (material.row_graph, gamma), (material.label_graph, gamma if label_gamma is None else label_gamma)
+        terms = [
+            [] if graph is None or not weight else [GraphPenalty(graph, float(weight), kernels, dtype)]
+            for graph, weight in graphs
+        ]
+        alpha = self._penalty("alpha", self.alpha, material.left, bool(self.fit_intercept))
+        alpha_labels = float(np.mean(alpha))
+        if self.alpha_labels is not None:
+            alpha_labels = self._penalty("alpha_labels", self.alpha_labels, material.right, False)
+        return LowRank(
+            self._cells(material.labels),
+            material.left,
+            material.right,
+            alpha_left=alpha,
+            alpha_right=alpha_labels,
+            left_terms=terms[0],
+            right_terms=terms[1],
+            precompute=self.precompute,
+        )
+
+    def _penalty(self, name: str, value: Any, side: LinearMap, constant: bool) -> Any:
+        """Return a penalty as a number or a column, with that of the constant feature where there is one."""
+        if np.ndim(value) == 0:
+            check_number(name, value, Real, least=0)
+            return float(value)
+        constant = constant and not isinstance(side, Identity)
+        column = check_weights(name, value, side.shape[1] - constant)
+        if constant:
+            column = np.append(column, column.mean())
+        return column[:, None].astype(self.dtype)
+
+    def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
+        p, q = (
+            (self.weight_unlabelled, 1.0) if np.ndim(self.weight_unlabelled) == 0 else tuple(self.weight_unlabelled)
+        )
+        weights = Weights.of(*(_weight(w, size) for w, size in zip((p, q), shape)))
+        return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
+
+    def _cells(self, labels: Labels) -> Cells:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        one_class = self._one_class(labels.shape)
+        if self.negatives == "all":
+            return one_class.cells(labels.positives, kernels, dtype)
+        rng = check_random_state(self.random_state)
+        return one_class.sampled_cells(labels.positives, float(self.negative_ratio), rng, kernels, dtype)
+
+    def _rank_of(self, material: Material) -> int:
+        left, right = material.left, material.right
+        rows = "rows" if isinstance(left, Identity) else "features"
+        labels = "labels" if isinstance(right, Identity) else "label features"
+        constant = bool(self.fit_intercept) and not isinstance(left, Identity)
+        return self._rank(left.shape[1] - constant, right.shape[1], f"{rows}, {labels}")
+
+    def _choose_solver(self, problem: LowRank) -> Solver:
+        solvers: dict[str, Solver] = {"cg": NewtonCG(), "tron": TRON(), "gd": GradientDescent(), "direct": Direct()}
+        if self.solver != "auto":
+            return solvers[self.solver]
+        return solvers["direct" if isinstance(problem.cells, AllCellsSquared) and problem.plain else "cg"]
+
+    def _store_factors(self, problem: LowRank, W: NDArray, H: NDArray, labels: Labels) -> None:
+        for name in ("feature_factors_", "intercept_factors_", "label_feature_factors_", "row_factors_", "seen_"):
+            self.__dict__.pop(name, None)
+        featureless = isinstance(problem.left, Identity)
+        if not featureless:
+            self._store_features(W)
+        if not isinstance(problem.right, Identity):
+            self.label_feature_factors_ = H
+        self.label_factors_ = problem.right.times(H)
+        if featureless if self.keep_rows is None else self.keep_rows:
+            self.row_factors_, self.seen_ = problem.left.times(W), labels.positives
+
+    def _previous_factors(self) -> tuple[NDArray, NDArray]:
+        W = self._stacked_factors() if hasattr(self, "feature_factors_") else self.row_factors_
+        return W, getattr(self, "label_feature_factors_", self.label_factors_)
+
+    def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
+        """Return features; of a model without features, the numbers of training rows, all of them for None."""
+        if reset or hasattr(self, "feature_factors_"):
+            return super()._check_rows(X, reset=reset)
+        return np.arange(len(self.row_factors_)) if X is None else self._check_ids("X", X, len(self.row_factors_))
+
+    def _embed(self, X: Any) -> NDArray:
+        return self._embed_features(X) if hasattr(self, "feature_factors_") else self.row_factors_[X]
+
+    def _check_loaded(self) -> None:
+        k = self.label_factors_.shape[1]
+        shapes: dict[str, tuple[int, ...]] = {"label_factors_": (self.n_labels_, k)}
+        if self.n_features_in_:
+            shapes |= {"feature_factors_": (self.n_features_in_, k), "intercept_factors_": (k,)}
+        if not self.n_features_in_ or hasattr(self, "row_factors_"):
+            shapes |= {"row_factors_": (self.seen_.shape[0], k), "seen_": (self.seen_.shape[0], self.n_labels_)}
+        for name, shape in shapes.items():
+            if getattr(self, name).shape != shape:
+                raise ValueError(f"{name} has shape {getattr(self, name).shape}, expected {shape}")
+
+
+def _weight(value: Any, size: int | None) -> Any:
+    """Return a weight as a number or a column; refuse one that is negative, infinite or not of that length."""
+    if np.ndim(value) == 0:
+        check_number("weight_unlabelled", value, Real, least=0)
+        return float(value)
+    return check_weights("weight_unlabelled", value, len(value) if size is None else size)[:, None]
+
+
+def _symmetric(name: str, graph: Any, size: int) -> sp.csr_array | None:
+    """Return a valid graph; say so if its two directions differ, since their mean will be used."""
+    if graph is None:
+        return None
+    matrix = check_graph(name, graph, size)
+    if abs(matrix - matrix.T).sum() > 0:
+        warnings.warn(
+            f"{name} is directed; each pair of nodes gets the mean of its two weights, (S + Sᵀ)/2.",
+            UserWarning,
+            stacklevel=4,
+        )
+    return matrix

@@ -1,0 +1,141 @@
+"""What a factor model offers as a recommender: rankings of unseen labels, similar labels, newcomers."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from labelgap.estimators.factors import FactorEstimator
+from labelgap.objectives.base import Ridge, Sum
+from labelgap.objectives.cells import Weights
+from labelgap.objectives.one_class import OneClass
+from labelgap.observations import as_labels
+from labelgap.runtime import threads
+from labelgap.solvers import NewtonCG
+
+
+class Recommender(FactorEstimator):
+    """Recommends to the training rows, which are known by number, and to newcomers, known by their positives.
+
+    A newcomer's factors minimise the same objective while the other side is held:
+
+        min over b of Σ over its positives of ℓ(1, b·h_j) + Σ over the rest of q_j · ½ (ā − b·h_j)² + (α/2) ‖b‖²
+    """
+
+    row_factors_: NDArray
+    seen_: sp.csr_array
+    alpha: Any
+    alpha_labels: Any
+
+    def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
+        raise NotImplementedError
+
+    def recommend(self, users: Any, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
+        """Return the indices and scores of the k best labels for each user, two (users, k) arrays, best first.
+
+        Parameters
+        ----------
+        users : array of int, or a sparse or dense matrix of shape (users, L)
+            Numbers of training rows, or the positives of newcomers, who are folded in.
+        k : int
+            How many.
+        exclude_seen : bool
+            Leave out the labels that a user already has. Where fewer than k are left, the last have the score −∞.
+        """
+        check_is_fitted(self)
+        self._check_k(k, self.n_labels_)
+        with threads(self.n_jobs):
+            factors, seen = self._users(users)
+            kernels = self._kernels()
+            hidden = kernels.prepare(seen, factors.dtype) if exclude_seen else None
+            indices, scores = kernels.topk(factors, self.label_factors_, int(k), hidden)
+        return indices, scores - scores.dtype.type(self.threshold_)
+
+    def _users(self, users: Any) -> tuple[NDArray, sp.csr_array]:
+        if sp.issparse(users) or np.ndim(users) == 2:
+            positives = as_labels(users).positives
+            return self.fold_in_rows(positives), positives
+        ids = self._check_ids("users", users, len(self._kept_rows()))
+        return self.row_factors_[ids], self.seen_[ids]
+
+    def similar_labels(self, labels: Any, k: int = 10) -> tuple[NDArray, NDArray]:
+        """Return the k labels most similar to each of the given ones, and the cosines of their factors.
+
+        Factors are centred first: what all labels share, such as the low score of an unlabelled cell, says nothing
+        about two of them. A label is not its own neighbour.
+        """
+        check_is_fitted(self)
+        ids = self._check_ids("labels", labels, self.n_labels_)
+        self._check_k(k, self.n_labels_ - 1)
+        with threads(self.n_jobs):
+            centred = self.label_factors_ - self.label_factors_.mean(0)
+            length = np.linalg.norm(centred, axis=1, keepdims=True)
+            unit = centred / np.where(length > 0, length, 1)
+            kernels, itself = self._kernels(), sp.eye_array(self.n_labels_, format="csr")[ids]
+            return kernels.topk(unit[ids], unit, int(k), kernels.prepare(itself, unit.dtype))
+
+    similar_items = similar_labels
+
+    def fold_in_rows(self, positives: Any) -> NDArray:
+        """Return the factors of new rows from their positives, shape (rows, L), without training again."""
+        check_is_fitted(self)
+        positives = self._check_newcomers("positives", positives, self.n_labels_)
+        p, q = self._one_class((None, self.n_labels_)).weights
+        weights = Weights.of(float(np.mean(p)), q)
+        return self._fold_in(positives, self.label_factors_, weights, self.alpha)
+
+    def fold_in_labels(self, positives: Any) -> NDArray:
+        """Return the factors of new labels from the training rows that have them, shape (labels, n)."""
+        check_is_fitted(self)
+        rows = self._kept_rows()
+        positives = self._check_newcomers("positives", positives, len(rows))
+        p, q = self._one_class((len(rows), None)).weights
+        weights = Weights.of(float(np.mean(q)), p)
+        alpha = self.alpha if self.alpha_labels is None else self.alpha_labels
+        return self._fold_in(positives, rows, weights, alpha)
+
+    def _fold_in(self, positives: sp.csr_array, H: NDArray, weights: Weights, alpha: Any) -> NDArray:
+        one_class = self._one_class((None, None))
+        with threads(self.n_jobs):
+            cells = OneClass(one_class.loss, one_class.rest, one_class.negative_target, weights)
+            data = cells.cells(positives, self._kernels(), H.dtype.type).given(H)
+            start = np.zeros((positives.shape[0], H.shape[1]), H.dtype)
+            return NewtonCG(tol=1e-4).minimize(Sum([data, Ridge(float(np.mean(alpha)))]), start).x
+
+    def _kept_rows(self) -> NDArray:
+        if not hasattr(self, "row_factors_"):
+            raise ValueError(
+                f"This {type(self).__name__} did not keep its training rows; fit it with keep_rows=True, or pass the "
+                "positives of each user as a matrix."
+            )
+        return self.row_factors_
+
+    @staticmethod
+    def _check_newcomers(name: str, positives: Any, width: int) -> sp.csr_array:
+        pattern = as_labels(positives).positives
+        if pattern.shape[1] != width:
+            raise ValueError(f"{name} has {pattern.shape[1]} columns; pass one for each of the {width} in fit.")
+        return pattern
+
+    @staticmethod
+    def _check_ids(name: str, values: Any, size: int) -> NDArray:
+        """Return numbers of rows or labels; refuse what is no integer or was not in fit."""
+        ids = np.atleast_1d(np.asarray(values))
+        if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+            raise ValueError(
+                f"{name} holds values of type {ids.dtype} and shape {ids.shape}; pass a list of integers."
+            )
+        outside = ids[(ids < 0) | (ids >= size)]
+        if outside.size:
+            raise ValueError(f"{name} holds {outside[0]}, which fit never saw; pass numbers from 0 to {size - 1}.")
+        return ids
+
+    @staticmethod
+    def _check_k(k: Any, most: int) -> None:
+        if not isinstance(k, Integral) or not 1 <= int(k) <= most:
+            raise ValueError(f"k={k!r} is out of range; pass an integer from 1 to {most}.")
