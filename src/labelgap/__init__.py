@@ -11,8 +11,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "KMeansNystroem": "estimators",
     "LEML": "estimators",
     "OneClassMF": "estimators",
+    "OneClassMFCV": "model_selection",
     "load": "estimators",
     "Labels": "observations",
     "hide_cells": "observations",

@@ -2,6 +2,7 @@
 
 from labelgap.estimators.base import MultiLabelEstimator, load
 from labelgap.estimators.leml import LEML
+from labelgap.estimators.nystroem import KMeansNystroem
 from labelgap.estimators.one_class import OneClassMF
 
-__all__ = ["LEML", "MultiLabelEstimator", "OneClassMF", "load"]
+__all__ = ["LEML", "KMeansNystroem", "MultiLabelEstimator", "OneClassMF", "load"]

@@ -31,6 +31,15 @@ class Iteration(NamedTuple):
     label_factors: NDArray
 
 
+def moves(W: NDArray, H: NDArray) -> bool:
+    """Tell whether factors can be a start: those that a strong penalty has brought to 0 are stationary.
+
+    >>> moves(np.zeros((2, 1)), np.ones((3, 1)))
+    False
+    """
+    return bool(np.abs(W).max() * np.abs(H).max() > np.finfo(W.dtype).eps)
+
+
 class LowRankEstimator(FactorEstimator):
     """Starts, alternates, stores and reports; a subclass says what is minimised.
 
@@ -84,8 +93,7 @@ class LowRankEstimator(FactorEstimator):
                     f"warm_start=True, but the previous fit has factors of shapes {W.shape} and {H.shape} "
                     f"and this one needs {shapes[0]} and {shapes[1]}; clone the estimator to start anew."
                 )
-            # Factors that a strong penalty has brought to 0 are stationary: nothing would move them again.
-            if np.abs(W).max() * np.abs(H).max() > np.finfo(dtype).eps:
+            if moves(W, H):
                 return Alternation(W.astype(dtype), H.astype(dtype))
         rng = check_random_state(self.random_state)
         if self.init == "svd":

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 
-from labelgap.estimators.low_rank import Iteration, LowRankEstimator
+from labelgap.estimators.low_rank import Iteration, LowRankEstimator, moves
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.estimators.recommending import Recommender
 from labelgap.losses import Loss, get_loss
@@ -24,7 +24,7 @@ from labelgap.objectives.graph import GraphPenalty, check_graph
 from labelgap.objectives.one_class import OneClass
 from labelgap.observations import Labels, as_labels
 from labelgap.runtime import threads
-from labelgap.solvers import TRON, Direct, GradientDescent, NewtonCG, Solver
+from labelgap.solvers import TRON, Alternation, Direct, GradientDescent, NewtonCG, Solver
 from labelgap.solvers.base import LinearMap
 
 
@@ -97,9 +97,9 @@ class OneClassMF(Recommender, LowRankEstimator):
         Stop when an alternation lowers the objective by less than this share of it.
     warm_start : bool, default=False
         Start from the factors of the previous fit.
-    keep_rows : bool, optional
-        Keep the factors and positives of the training rows, for :meth:`recommend`. By default without features only,
-        where they are the model.
+    keep_rows : bool, default=False
+        Keep the factors and positives of the training rows, for :meth:`recommend`. Without features they are the
+        model and kept in any case.
     random_state : int, RandomState or None
         Seeds the start and the draw of subsampled negatives.
     n_jobs : int, optional
@@ -161,7 +161,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         max_iter: int = 15,
         tol: float = 1e-3,
         warm_start: bool = False,
-        keep_rows: bool | None = None,
+        keep_rows: bool = False,
         random_state: Any = None,
         n_jobs: int | None = None,
         device: str = "auto",
@@ -232,9 +232,10 @@ class OneClassMF(Recommender, LowRankEstimator):
             self._fit_material(material)
         return self
 
-    def _fit_material(self, material: Material) -> None:
+    def _fit_material(self, material: Material, start: tuple[NDArray, NDArray] | None = None) -> None:
         problem = self._problem(material)
-        state = self._start(problem, self._rank_of(material))
+        near = start is not None and moves(*start)
+        state = Alternation(*start) if near else self._start(problem, self._rank_of(material))  # type: ignore[misc]
         interrupt = self._run(problem, state, self._choose_solver(problem))
         labels = material.labels
         self._store_history(state)
@@ -323,9 +324,10 @@ class OneClassMF(Recommender, LowRankEstimator):
         return column[:, None].astype(self.dtype)
 
     def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
-        p, q = (
-            (self.weight_unlabelled, 1.0) if np.ndim(self.weight_unlabelled) == 0 else tuple(self.weight_unlabelled)
-        )
+        given = self.weight_unlabelled
+        if not isinstance(given, Real) and len(given) != 2:
+            raise ValueError(f"weight_unlabelled has {len(given)} parts; pass a number, or the pair of arrays p and q.")
+        p, q = (given, 1.0) if isinstance(given, Real) else given
         weights = Weights.of(*(_weight(w, size) for w, size in zip((p, q), shape)))
         return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
 
@@ -359,7 +361,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         if not isinstance(problem.right, Identity):
             self.label_feature_factors_ = H
         self.label_factors_ = problem.right.times(H)
-        if featureless if self.keep_rows is None else self.keep_rows:
+        if featureless or self.keep_rows:
             self.row_factors_, self.seen_ = problem.left.times(W), labels.positives
 
     def _previous_factors(self) -> tuple[NDArray, NDArray]:

@@ -1,6 +1,7 @@
 """Splits that hold out rows or cells, and tuning that never looks outside the known cells."""
 
 from labelgap.model_selection.criteria import Criterion, MeanLoss, get_criterion, score_batches
+from labelgap.model_selection.one_class import OneClassMFCV
 from labelgap.model_selection.selection import Selection, select
 from labelgap.model_selection.splits import CellKFold, hold_out_rows
 
@@ -8,6 +9,7 @@ __all__ = [
     "CellKFold",
     "Criterion",
     "MeanLoss",
+    "OneClassMFCV",
     "Selection",
     "get_criterion",
     "hold_out_rows",

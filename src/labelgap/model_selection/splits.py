@@ -28,7 +28,7 @@ def hold_out_rows(X: Any, Y: Any, share: float = 0.2, random_state: Any = None) 
     >>> len(X_train), len(Y_valid)
     (7, 3)
     """
-    _check_share(share)
+    check_share(share)
     labels = as_labels(Y)
     X_train, X_valid, Y_train, Y_valid = train_test_split(X, labels, test_size=share, random_state=random_state)
     return X_train, Y_train, X_valid, Y_valid
@@ -79,7 +79,7 @@ class CellKFold:
 
 def split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> tuple[Any, Labels, Any, Labels]:
     """Hold out a share of the rows, or of the cells of all rows."""
-    _check_share(share)
+    check_share(share)
     if hold_out == "rows":
         return hold_out_rows(X, labels, share, random_state)
     if hold_out == "cells":
@@ -88,7 +88,8 @@ def split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any
     raise ValueError(f"hold_out={hold_out!r} is not known; use 'rows' or 'cells'.")
 
 
-def _check_share(share: float) -> None:
+def check_share(share: float) -> None:
+    """Refuse a share that leaves nothing to train on or nothing to judge by."""
     if not 0 < share < 1:
         raise ValueError(f"share={share} leaves a part empty; pass a number between 0 and 1, such as 0.2.")
 
