@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from sklearn.exceptions import ConvergenceWarning
@@ -17,7 +17,11 @@ from labelgap.observations import Labels
 
 @dataclass(frozen=True)
 class Task:
-    """Training data and what the setting fixes; everything else is chosen by validation on these data."""
+    """Training data and what the setting fixes; everything else is chosen by validation on these data.
+
+    ``X`` is None where rows have no features; ``given`` holds what validation chose for the method that
+    :class:`Method` names.
+    """
 
     X: Any
     Y: Labels
@@ -26,6 +30,8 @@ class Task:
     seed: int
     iterations: int | None = None
     criteria: tuple[str, ...] = ("P@3", "Hamming", "AUC")
+    row_graph: Any = None
+    given: dict[str, Any] = field(default_factory=dict)
 
 
 class Fitted(NamedTuple):
@@ -37,17 +43,22 @@ class Fitted(NamedTuple):
 
 
 class Method(NamedTuple):
-    """A function that fits, and whether its result depends on the rank k."""
+    """A function that fits, whether its result depends on the rank k, and whose chosen parameters it is given."""
 
     fit: Callable[[Task], Fitted]
     ranked: bool
+    given: str | None = None
 
 
 METHODS: dict[str, Method] = {}
 
 
-def register_method(name: str, *, ranked: bool = True) -> Callable[[Callable[[Task], Fitted]], Callable]:
+def register_method(
+    name: str, *, ranked: bool = True, given: str | None = None
+) -> Callable[[Callable[[Task], Fitted]], Callable]:
     """Make a function the one that fits the method of that name.
+
+    ``given`` names the method whose chosen parameters the task holds, so that they need not be searched twice.
 
     >>> @register_method("nothing", ranked=False)
     ... def nothing(task):
@@ -57,7 +68,7 @@ def register_method(name: str, *, ranked: bool = True) -> Callable[[Callable[[Ta
     """
 
     def register(fit: Callable[[Task], Fitted]) -> Callable[[Task], Fitted]:
-        METHODS[name] = Method(fit, ranked)
+        METHODS[name] = Method(fit, ranked, given)
         return fit
 
     return register

@@ -1,8 +1,7 @@
-"""Drawing a report: lines for figures, bars for tables."""
+"""Drawing a report: lines or groups of bars for figures, bars for tables."""
 
 from __future__ import annotations
 
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,20 @@ from labelgap.runtime import optional, written_whole
 
 
 def plot(report: Report, path: Path) -> None:
-    """Draw each experiment of a report into one picture; matplotlib is needed."""
+    """Draw each experiment of a report into one picture, groups of bars metric by metric; matplotlib is needed."""
     optional("matplotlib", "plot")
     from matplotlib.figure import Figure
 
-    groups = [(name, list(rows)) for name, rows in groupby(report.rows, lambda row: row.experiment)]
-    if not groups:
+    x_of = {experiment.name: experiment.x for experiment in report.experiments}
+    panels: dict[tuple[str, str], list[Row]] = {}
+    for row in report.rows:
+        panels.setdefault((row.experiment, row.metric if x_of[row.experiment] == "dataset" else ""), []).append(row)
+    if not panels:
         raise ValueError("There are no rows to draw.")
-    axes_of = {experiment.name: experiment.x for experiment in report.experiments}
-    figure = Figure(figsize=(7, 4.5 * len(groups)), layout="constrained")
-    for ax, (name, rows) in zip(figure.subplots(len(groups), squeeze=False)[:, 0], groups):
-        x = axes_of[name]
-        _bars(ax, rows) if x is None else _lines(ax, rows, x)
+    figure = Figure(figsize=(7, 4.5 * len(panels)), layout="constrained")
+    for ax, ((name, _), rows) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items()):
+        x = x_of[name]
+        _bars(ax, rows) if x is None else _groups(ax, rows, x) if x == "dataset" else _lines(ax, rows, x)
         ax.set_title(name)
     with written_whole(path) as stream:
         figure.savefig(stream, dpi=150, format=path.suffix.lstrip(".") or "png")
@@ -41,12 +42,38 @@ def _lines(ax: Any, rows: list[Row], x: str) -> None:
             ([row.paper for row in curve], "x--", "paper"),
         ):
             if any(value is not None for value in values):
-                heights = [float("nan") if value is None else value for value in values]
+                heights = [_height(value) for value in values]
                 ax.plot(places, heights, style, color=f"C{number}", label=f"{', '.join(key)} ({who})")
     ax.set_xticks(sorted({getattr(row.setting, x) for row in rows}))
     ax.set_xlabel({"observed": "share of known cells", "k_ratio": "k / L"}.get(x, x))
     ax.set_ylabel(", ".join(dict.fromkeys(row.metric for row in rows)))
     ax.legend(fontsize="small")
+
+
+def _groups(ax: Any, rows: list[Row], x: str) -> None:
+    """A group of bars for each place on x, one bar for each method: filled for ours, a black line for the paper's."""
+    places = {place: number for number, place in enumerate(dict.fromkeys(getattr(row.setting, x) for row in rows))}
+    methods = list(dict.fromkeys(row.setting.method for row in rows))
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        mine = [row for row in rows if row.setting.method == method]
+        middle = [places[getattr(row.setting, x)] + (number - (len(methods) - 1) / 2) * width for row in mine]
+        ax.bar(middle, [_height(row.ours) for row in mine], 0.9 * width, color=f"C{number}", label=method)
+        ax.hlines(
+            [_height(row.paper) for row in mine],
+            [m - width / 2 for m in middle],
+            [m + width / 2 for m in middle],
+            color="black",
+            label=None if number else "paper",
+        )
+    ax.set_xticks(range(len(places)), list(places), fontsize="small")
+    ax.set_yscale("log" if rows[0].metric == "seconds" else "linear")
+    ax.set_ylabel(rows[0].metric)
+    ax.legend(fontsize="small")
+
+
+def _height(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _bars(ax: Any, rows: list[Row]) -> None:

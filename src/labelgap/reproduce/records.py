@@ -150,7 +150,8 @@ class Experiment:
     settings : callable
         Returns every setting of the experiment, so that a filter that leaves nothing is noticed before anything runs.
     x : str, optional
-        The attribute of a setting that a figure has on its horizontal axis; without it a plot has bars.
+        The attribute of a setting that a figure has on its horizontal axis: lines over numbers, groups of bars over
+        "dataset"; without it a plot has a bar for each row.
     notes : tuple of str
         What a reader must know to compare.
     """

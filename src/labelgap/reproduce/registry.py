@@ -16,12 +16,15 @@ _PUBLISHED = files("labelgap.reproduce") / "published"
 
 @dataclass(frozen=True)
 class Published:
-    """One number that a paper prints: P@k in percent, Hamming loss and AUC as shares."""
+    """One number that a paper prints: P@k and nDCG@k in percent, Hamming loss and AUC as shares.
 
-    table: int
+    ``value`` is None where the paper has no number for the data at hand.
+    """
+
+    table: int | str
     setting: Setting
     metric: str
-    value: float
+    value: float | None
 
 
 @cache

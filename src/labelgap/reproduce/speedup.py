@@ -25,7 +25,7 @@ def speedups(experiment: str, study: Study) -> Iterator[Row]:
     for name in ("bibtex", "delicious"):
         setting = Setting(name, "LEML", "squared", observed=0.2, k_ratio=0.4)
         data = study.dataset(name) if study.options.keeps(setting) else None
-        if data is not None:
+        if isinstance(data, Dataset):
             study.tell(f"{setting}: timing on 1 to {available_cores()} cores …")
             yield from _of_dataset(experiment, setting, data)
 
