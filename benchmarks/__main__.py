@@ -1,6 +1,6 @@
 """``python -m benchmarks`` runs them all, one after the other."""
 
-from benchmarks import products, reader, scale, scaling, solver
+from benchmarks import one_class, products, reader, scale, scaling, solver
 
-for benchmark in (products, reader, solver, scaling, scale):
+for benchmark in (products, reader, solver, scaling, one_class, scale):
     benchmark.main()

@@ -1,0 +1,76 @@
+"""The cost of the one-class objective against positives and cells. Run as ``python -m benchmarks.one_class``.
+
+LR-wSQ with sparse features and a row graph: the seconds of a model (value and gradient) and of a Hessian product, in
+W and in H. Linear in the positives means an exponent of at most 1 there; free of n·L means one near 0 when labels are
+added and the positives stay as many, for which only the (n + L) k² of the Gram matrices may grow.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.common import best_of, exponent, show
+from labelgap.datasets import make_sparse_multilabel
+from labelgap.kernels import cpu
+from labelgap.losses import Logistic, Squared
+from labelgap.objectives import LowRank, make_features
+from labelgap.objectives.cells import Weights
+from labelgap.objectives.graph import GraphPenalty
+from labelgap.objectives.one_class import OneClass
+
+ROWS, FEATURES, FEATURES_PER_ROW, COMPONENTS = 20_000, 2_000, 20, 64
+BASE = {"labels": 1_000, "positives_per_row": 20}
+RANGES = {"positives_per_row": (20, 40, 80, 160, 320), "labels": (1_000, 2_000, 4_000, 8_000, 16_000)}
+
+
+def problem(labels: int, positives_per_row: int) -> LowRank:
+    """Return an LR-wSQ problem; the features, their graph and the number of positives do not depend on the labels."""
+    rng = np.random.default_rng(0)
+    X, _ = make_sparse_multilabel(ROWS, FEATURES, 10, FEATURES_PER_ROW, 1, random_state=0)
+    columns = rng.integers(0, labels, ROWS * positives_per_row)
+    rows = np.repeat(np.arange(ROWS), positives_per_row)
+    positives = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(ROWS, labels))
+    positives.sum_duplicates()
+    ring = sp.diags_array([1.0, 1.0], offsets=[1, -1], shape=(ROWS, ROWS), format="csr")
+    return LowRank(
+        OneClass(Logistic(), Squared(), -1.0, Weights.of(1.0, 0.1)).cells(positives, cpu, np.float32),
+        make_features(X, cpu, np.float32, constant=True),
+        alpha_left=1.0,
+        left_terms=[GraphPenalty(ring, 1.0, cpu, np.float32)],
+    )
+
+
+def seconds(labels: int, positives_per_row: int) -> list[float]:
+    """Return the seconds of a model and of a product in W, then in H."""
+    one, rng = problem(labels, positives_per_row), np.random.default_rng(0)
+    W, H = (rng.standard_normal((size, COMPONENTS)).astype(np.float32) for size in (FEATURES + 1, labels))
+    return [
+        time for objective, at in ((one.given_right(H), W), (one.given_left(W), H)) for time in _times(objective, at)
+    ]
+
+
+def _times(objective: Any, at: Any) -> tuple[float, float]:
+    model = objective.model(at)
+    return best_of(lambda: objective.model(at), 3), best_of(lambda: model.hessp(at), 3)
+
+
+def main() -> None:
+    for name, sizes in RANGES.items():
+        times = np.array([seconds(**(BASE | {name: size})) for size in sizes])
+        rows = [
+            (what, *(float(1e3 * t) for t in times[:, column]), exponent(sizes, times[:, column]))
+            for column, what in enumerate(("model in W", "product in W", "model in H", "product in H"))
+        ]
+        fixed = ", ".join(f"{key} {value:,}" for key, value in BASE.items() if key != name)
+        show(
+            f"LR-wSQ, {ROWS:,} rows, {fixed}: milliseconds against {name}",
+            ("what", *(f"{size:,}" for size in sizes), "exponent"),
+            rows,
+        )
+
+
+if __name__ == "__main__":
+    main()
