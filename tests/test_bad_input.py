@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from labelgap import LEML, Labels
+from labelgap import LEML, Labels, OneClassMF
 from labelgap.runtime import n_threads, threads
 
 NAN = np.nan
@@ -99,10 +99,16 @@ MORE = [
 ]
 
 CASES = [
-    *(({**parameters}, (X, Y), message) for parameters, message in PARAMETERS),
-    *(({}, arguments, message) for arguments, message in DATA),
-    *MORE,
+    *((LEML, {**parameters}, (X, Y), message) for parameters, message in PARAMETERS),
+    *((cls, {}, arguments, message) for cls in (LEML, OneClassMF) for arguments, message in DATA),
+    *((LEML, *case) for case in MORE),
 ]
+every_case = pytest.mark.parametrize(
+    ("cls", "parameters", "arguments", "message"),
+    CASES,
+    ids=[f"{case[0].__name__}: {case[3][:40]}" for case in CASES],
+)
+every_class = pytest.mark.parametrize("cls", [LEML, OneClassMF])
 
 
 def state(model):
@@ -116,9 +122,9 @@ def assert_same_state(model, before):
         np.testing.assert_array_equal(after[name], value)
 
 
-@pytest.mark.parametrize(("parameters", "arguments", "message"), CASES, ids=[case[2][:40] for case in CASES])
-def test_one_clear_error_and_nothing_changed(parameters, arguments, message):
-    model = LEML(**{"n_components": 2, "random_state": 0, **parameters})
+@every_case
+def test_one_clear_error_and_nothing_changed(cls, parameters, arguments, message):
+    model = cls(**{"n_components": 2, "random_state": 0, **parameters})
     before = state(model)
     with pytest.raises(ValueError, match=f"(?s){message}") as caught:
         model.fit(*arguments)
@@ -128,9 +134,9 @@ def test_one_clear_error_and_nothing_changed(parameters, arguments, message):
         model.predict(X)
 
 
-@pytest.mark.parametrize(("parameters", "arguments", "message"), CASES, ids=[case[2][:40] for case in CASES])
-def test_a_fitted_estimator_survives_a_bad_fit(parameters, arguments, message):
-    model = LEML(2, random_state=0).fit(X[:, :3], Y)
+@every_case
+def test_a_fitted_estimator_survives_a_bad_fit(cls, parameters, arguments, message):
+    model = cls(2, random_state=0).fit(X[:, :3], Y)
     good, scores = model.get_params(), model.decision_function(X[:, :3])
     before = state(model)
     with pytest.raises(ValueError, match=f"(?s){message}"):
@@ -148,46 +154,49 @@ def call(model, method, rows):
     return getattr(model, method)(rows, *extra)
 
 
+@every_class
 @pytest.mark.parametrize("method", METHODS)
-def test_nothing_works_before_fit(method):
-    with pytest.raises(NotFittedError, match=r"LEML instance is not fitted yet\. Call 'fit'"):
-        call(LEML(), method, X)
+def test_nothing_works_before_fit(cls, method):
+    with pytest.raises(NotFittedError, match=rf"{cls.__name__} instance is not fitted yet\. Call 'fit'"):
+        call(cls(), method, X)
 
 
 BAD_ROWS = [
-    (X[:, :3], r"X has 3 features, but LEML is expecting 4 features"),
-    (sp.csr_array(X[:, :3]), r"X has 3 features, but LEML is expecting 4 features"),
-    (np.hstack([X, X]), r"X has 8 features, but LEML is expecting 4 features"),
+    (X[:, :3], r"X has 3 features, but {name} is expecting 4 features"),
+    (sp.csr_array(X[:, :3]), r"X has 3 features, but {name} is expecting 4 features"),
+    (np.hstack([X, X]), r"X has 8 features, but {name} is expecting 4 features"),
     (X[0], r"Expected 2D array, got 1D array instead"),
     (changed(X, NAN), r"Input X contains NaN"),
     (changed(X, np.inf), r"Input X contains infinity"),
 ]
 
 
+@every_class
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("rows", "message"), BAD_ROWS, ids=[message for _, message in BAD_ROWS])
-def test_rows_that_the_model_does_not_know(method, rows, message):
-    model = LEML(2, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match=message):
+def test_rows_that_the_model_does_not_know(cls, method, rows, message):
+    model = cls(2, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match=message.format(name=cls.__name__)):
         call(model, method, rows)
 
 
+@every_class
 @pytest.mark.parametrize("method", ["score", "known_scores"])
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
         (Y[:-1], r"X has 12 rows and Y has 11; pass one row of labels for each row of X"),
         (np.vstack([Y, Y]), r"X has 12 rows and Y has 24"),
-        (Y[:, :2], r"Y has 2 labels and LEML was fitted with 3; pass a column for each label of fit"),
-        (np.hstack([Y, Y]), r"Y has 6 labels and LEML was fitted with 3"),
-        (changed(np.hstack([Y, Y]), NAN), r"Y has 6 labels and LEML was fitted with 3"),
+        (Y[:, :2], r"Y has 2 labels and {name} was fitted with 3; pass a column for each label of fit"),
+        (np.hstack([Y, Y]), r"Y has 6 labels and {name} was fitted with 3"),
+        (changed(np.hstack([Y, Y]), NAN), r"Y has 6 labels and {name} was fitted with 3"),
         (changed(np.vstack([Y, Y]), NAN), r"X has 12 rows and Y has 24"),
         (Y[:, 0], r"Y must have two dimensions"),
     ],
 )
-def test_labels_that_the_model_does_not_know(method, labels, message):
-    model = LEML(2, random_state=0).fit(X, Y)
-    with pytest.raises(ValueError, match=message):
+def test_labels_that_the_model_does_not_know(cls, method, labels, message):
+    model = cls(2, random_state=0).fit(X, Y)
+    with pytest.raises(ValueError, match=message.format(name=cls.__name__)):
         getattr(model, method)(X, labels)
 
 

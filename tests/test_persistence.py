@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from labelgap import LEML, Labels, load, persistence
+from labelgap import LEML, Labels, OneClassMF, load, persistence
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import Logistic, Squared
 from labelgap.persistence import FORMAT, HEADER, ModelFileError
@@ -29,6 +29,24 @@ SETTINGS = [
     {"dtype": np.float64, "alpha": np.float32(0.25), "n_components": np.int64(2)},
     {"warm_start": True, "absent": "unknown", "n_jobs": 1, "max_iter": 40, "tol": 1e-4},
 ]
+ONE_CLASS_SETTINGS = [
+    {"loss": Logistic(), "loss_unlabelled": Squared(), "keep_rows": True},
+    {"loss": "squared", "fit_intercept": False, "graph_alpha": np.float32(0.5)},
+    {"weight_unlabelled": (np.full(40, 0.25), 0.5), "alpha": np.full(6, 0.5), "alpha_labels": [0.25] * 5},
+    {"negatives": "subsampled", "negative_ratio": 2.0},
+]
+MODELS = [*((LEML, setting) for setting in SETTINGS), *((OneClassMF, setting) for setting in ONE_CLASS_SETTINGS)]
+
+
+def plain(value):
+    """A parameter as JSON has it."""
+    if isinstance(value, Logistic | Squared):
+        return value.name
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    return "float64" if value is np.float64 else value
 
 
 def same_state(a, b):
@@ -64,29 +82,28 @@ def file(fitted, tmp_path):
 # --- there and back ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+@pytest.mark.parametrize(("cls", "setting"), MODELS, ids=str)
 @pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
-def test_what_is_saved_comes_back(setting, wrap, planted, tmp_path):
+def test_what_is_saved_comes_back(cls, setting, wrap, planted, tmp_path):
     X, Y, observed = planted()
     if setting.get("kernel") == "precomputed":
         X = X @ X.T
     X = wrap(X)
-    model = LEML(**{"n_components": 2, "alpha": 0.1, "random_state": 0, **setting}).fit(
+    model = cls(**{"n_components": 2, "alpha": 0.1, "random_state": 0, "tol": 1e-2, **setting}).fit(
         X, Labels(Y, observed=observed)
     )
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     same_state(model, again)
-    assert type(again) is LEML
+    assert type(again) is cls
     np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
     for found, expected in zip(again.predict_topk(X, 3), model.predict_topk(X, 3)):
         np.testing.assert_array_equal(found, expected)
     assert again.score(X, Y, observed) == model.score(X, Y, observed)
     parameters = again.get_params()
     for name, value in setting.items():
-        plain = {Logistic: "logistic"}.get(type(value), "float64" if name == "dtype" else value)
-        assert parameters[name] == plain
-        assert type(parameters[name]) in (str, int, float, bool)
+        assert parameters[name] == plain(value)
+        assert type(parameters[name]) in (str, int, float, bool, list)
 
 
 @pytest.mark.parametrize(
@@ -319,6 +336,25 @@ HEADERS = [
 def test_an_edited_header(change, message, file):
     with pytest.raises(ModelFileError, match=message):
         load(with_header(file, change))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop("attributes", "row_factors_"), "does not hold together .*row_factors_"),
+        (drop("attributes", "seen_"), "does not hold together .*seen_"),
+        (drop("attributes", "unlabelled_share_"), "lacks unlabelled_share_"),
+        (drop("attributes", "feature_factors_"), "lacks feature_factors_"),
+        (
+            lambda h: h | {"attributes": h["attributes"] | {"n_labels_": {"kind": "json", "value": 3}}},
+            "label_factors_",
+        ),
+    ],
+)
+def test_an_edited_header_of_a_recommender(change, message, planted, tmp_path):
+    OneClassMF(2, tol=1e-2, random_state=0).fit(None, planted().Y).save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match=message):
+        load(with_header(tmp_path / "model", change))
 
 
 def test_a_missing_array(file):

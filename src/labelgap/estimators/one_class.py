@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +18,7 @@ from sklearn.utils import check_array, check_random_state
 from labelgap.estimators.low_rank import Iteration, LowRankEstimator, moves
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.estimators.recommending import Recommender
-from labelgap.losses import Loss, get_loss
+from labelgap.losses import LOSSES, Loss, get_loss
 from labelgap.objectives import LowRank, make_features
 from labelgap.objectives.cells import AllCellsSquared, Cells, Weights
 from labelgap.objectives.features import Identity
@@ -26,6 +28,8 @@ from labelgap.observations import Labels, as_labels
 from labelgap.runtime import threads
 from labelgap.solvers import TRON, Alternation, Direct, GradientDescent, NewtonCG, Solver
 from labelgap.solvers.base import LinearMap
+
+ROUNDING = 1e-6  # by which the two weights of an edge may differ, as a share of the largest
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,7 @@ class Material:
     right: LinearMap
     row_graph: sp.csr_array | None = None
     label_graph: sp.csr_array | None = None
+    importance: Weights = Weights()
 
     def with_labels(self, labels: Labels) -> Material:
         """Return the same rows with other labels."""
@@ -65,7 +70,7 @@ class OneClassMF(Recommender, LowRankEstimator):
     weight_unlabelled : float or pair of arrays, default=0.1
         The weight of a cell that is not positive: one number, or p (one for each row) and q (one for each label).
     negative_target : float, default=-1.0
-        ā, the score that such a cell should have.
+        ā, the score that such a cell should have; below 0 where its loss is of margins, logistic or squared hinge.
     loss_unlabelled : {"squared", "logistic", "squared_hinge"} or Loss, default="squared"
         The loss of such a cell. Any but squared visits every cell, in blocks: exact, and for small data.
     negatives : {"all", "subsampled"}, default="all"
@@ -118,13 +123,15 @@ class OneClassMF(Recommender, LowRankEstimator):
     label_factors_ : ndarray of shape (L, k)
         C.
     feature_factors_, intercept_factors_ : ndarray of shape (d, k) and (k,)
-        W, where there are row features.
+        W; no rows and zeros where there are no row features.
     label_feature_factors_ : ndarray
         H, where there are label features.
     row_factors_ : ndarray of shape (n, k)
         B, where ``keep_rows`` says so.
     seen_ : csr_array of shape (n, L)
         The positives of the training rows, likewise.
+    unlabelled_share_ : float
+        The share of the unlabelled cells that counted: 1, or less where they were subsampled.
     objective_, n_iter_, status_ :
         As in :class:`LEML`.
 
@@ -229,10 +236,14 @@ class OneClassMF(Recommender, LowRankEstimator):
         self._check_parameters()
         with self._unchanged_on_error(), threads(self.n_jobs):
             material = self._material(X, Y, observed, row_graph, label_graph, label_features)
-            self._fit_material(material)
+            ended = self._fit_material(material)
+        self._conclude(*ended)
         return self
 
-    def _fit_material(self, material: Material, start: tuple[NDArray, NDArray] | None = None) -> None:
+    def _fit_material(
+        self, material: Material, start: tuple[NDArray, NDArray] | None = None
+    ) -> tuple[Alternation, KeyboardInterrupt | None]:
+        """Solve and store; return how it ended, which is said once nothing can be lost any more."""
         problem = self._problem(material)
         near = start is not None and moves(*start)
         state = Alternation(*start) if near else self._start(problem, self._rank_of(material))  # type: ignore[misc]
@@ -241,16 +252,19 @@ class OneClassMF(Recommender, LowRankEstimator):
         self._store_history(state)
         self._store_factors(problem, state.W, state.H, labels)
         self.container_, self.n_labels_ = labels.container, labels.shape[1]
+        self.unlabelled_share_ = self._counted_share(labels)
         self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
-        self._conclude(state, interrupt)
+        return state, interrupt
 
     def _check_parameters(self) -> None:
         self._check_shared()
         get_loss(self.loss)
-        get_loss(self.loss_unlabelled)
+        if not isinstance(self.loss_unlabelled, Loss):
+            check_choice("loss_unlabelled", self.loss_unlabelled, tuple(LOSSES))
         check_choice("negatives", self.negatives, ("all", "subsampled"))
         check_number("negative_ratio", self.negative_ratio, Real, least=0)
-        check_number("negative_target", self.negative_target, Real, least=-np.inf)
+        if not isinstance(self.negative_target, Real) or not np.isfinite(self.negative_target):
+            raise ValueError(f"negative_target={self.negative_target!r} is out of range; pass a finite number.")
         check_number("graph_alpha", self.graph_alpha, Real, least=0)
         check_number("label_graph_alpha", self.label_graph_alpha, Real, least=0, optional=True)
         check_choice("solver", self.solver, ("auto", "cg", "tron", "gd", "direct"))
@@ -264,6 +278,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         if X is None:
             labels, left = self._check_labels(Y, observed), None
             self.n_features_in_ = 0
+            self.__dict__.pop("feature_names_in_", None)
         else:
             X, labels = self._check_fit(X, Y, observed)
             left = make_features(X, kernels, dtype, constant=self.fit_intercept)
@@ -278,6 +293,8 @@ class OneClassMF(Recommender, LowRankEstimator):
         )
 
     def _check_labels(self, Y: Any, observed: Any) -> Labels:
+        if Y is None:
+            raise ValueError("Y is None; pass the positives, one row for each user and one column for each label.")
         labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
         if min(labels.shape) == 0:
             raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
@@ -324,20 +341,22 @@ class OneClassMF(Recommender, LowRankEstimator):
         return column[:, None].astype(self.dtype)
 
     def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
-        given = self.weight_unlabelled
-        if not isinstance(given, Real) and len(given) != 2:
-            raise ValueError(f"weight_unlabelled has {len(given)} parts; pass a number, or the pair of arrays p and q.")
-        p, q = (given, 1.0) if isinstance(given, Real) else given
-        weights = Weights.of(*(_weight(w, size) for w, size in zip((p, q), shape)))
+        weights = _weights("weight_unlabelled", self.weight_unlabelled, shape)
         return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
 
     def _cells(self, labels: Labels) -> Cells:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         one_class = self._one_class(labels.shape)
-        if self.negatives == "all":
+        if self._counted_share(labels) == 1:
             return one_class.cells(labels.positives, kernels, dtype)
         rng = check_random_state(self.random_state)
         return one_class.sampled_cells(labels.positives, float(self.negative_ratio), rng, kernels, dtype)
+
+    def _counted_share(self, labels: Labels) -> float:
+        positives, cells = labels.positives.nnz, labels.shape[0] * labels.shape[1]
+        if self.negatives == "all" or positives == cells:
+            return 1.0
+        return min(1.0, float(self.negative_ratio) * positives / (cells - positives))
 
     def _rank_of(self, material: Material) -> int:
         left, right = material.left, material.right
@@ -353,10 +372,12 @@ class OneClassMF(Recommender, LowRankEstimator):
         return solvers["direct" if isinstance(problem.cells, AllCellsSquared) and problem.plain else "cg"]
 
     def _store_factors(self, problem: LowRank, W: NDArray, H: NDArray, labels: Labels) -> None:
-        for name in ("feature_factors_", "intercept_factors_", "label_feature_factors_", "row_factors_", "seen_"):
+        for name in ("label_feature_factors_", "row_factors_", "seen_"):
             self.__dict__.pop(name, None)
         featureless = isinstance(problem.left, Identity)
-        if not featureless:
+        if featureless:
+            self.feature_factors_, self.intercept_factors_ = W[:0], np.zeros_like(H[0])
+        else:
             self._store_features(W)
         if not isinstance(problem.right, Identity):
             self.label_feature_factors_ = H
@@ -365,23 +386,31 @@ class OneClassMF(Recommender, LowRankEstimator):
             self.row_factors_, self.seen_ = problem.left.times(W), labels.positives
 
     def _previous_factors(self) -> tuple[NDArray, NDArray]:
-        W = self._stacked_factors() if hasattr(self, "feature_factors_") else self.row_factors_
+        W = self._stacked_factors() if len(self.feature_factors_) else self.row_factors_
         return W, getattr(self, "label_feature_factors_", self.label_factors_)
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         """Return features; of a model without features, the numbers of training rows, all of them for None."""
-        if reset or hasattr(self, "feature_factors_"):
+        if reset or self.n_features_in_:
             return super()._check_rows(X, reset=reset)
         return np.arange(len(self.row_factors_)) if X is None else self._check_ids("X", X, len(self.row_factors_))
 
     def _embed(self, X: Any) -> NDArray:
-        return self._embed_features(X) if hasattr(self, "feature_factors_") else self.row_factors_[X]
+        return self._embed_features(X) if self.n_features_in_ else self.row_factors_[X]
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the fitted estimator to a file, see :meth:`LEML.save`; arrays among its parameters become lists."""
+        plain, names = copy.copy(self), ("weight_unlabelled", "alpha", "alpha_labels")
+        plain.set_params(**{name: _listed(getattr(self, name)) for name in names})
+        super(OneClassMF, plain).save(path)
 
     def _check_loaded(self) -> None:
         k = self.label_factors_.shape[1]
-        shapes: dict[str, tuple[int, ...]] = {"label_factors_": (self.n_labels_, k)}
-        if self.n_features_in_:
-            shapes |= {"feature_factors_": (self.n_features_in_, k), "intercept_factors_": (k,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "label_factors_": (self.n_labels_, k),
+            "feature_factors_": (self.n_features_in_, k),
+            "intercept_factors_": (k,),
+        }
         if not self.n_features_in_ or hasattr(self, "row_factors_"):
             shapes |= {"row_factors_": (self.seen_.shape[0], k), "seen_": (self.seen_.shape[0], self.n_labels_)}
         for name, shape in shapes.items():
@@ -389,23 +418,41 @@ class OneClassMF(Recommender, LowRankEstimator):
                 raise ValueError(f"{name} has shape {getattr(self, name).shape}, expected {shape}")
 
 
-def _weight(value: Any, size: int | None) -> Any:
+def _listed(value: Any) -> Any:
+    """Return arrays, and sequences of them, as lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_listed(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+def _weights(name: str, given: Any, shape: tuple[int | None, int | None]) -> Weights:
+    """Return the weight of each row and each label, or say what is wrong with them; a size of None is not checked."""
+    if not (isinstance(given, list | tuple) or np.ndim(given) > 0):
+        check_number(name, given, Real, least=0)
+        return Weights.of(1.0, float(given))
+    if len(given) != 2:
+        raise ValueError(f"{name} has {len(given)} parts; pass a number, or the pair of arrays p and q.")
+    return Weights.of(*(_weight(f"{name}[{i}]", given[i], shape[i]) for i in range(2)))
+
+
+def _weight(name: str, value: Any, size: int | None) -> Any:
     """Return a weight as a number or a column; refuse one that is negative, infinite or not of that length."""
     if np.ndim(value) == 0:
-        check_number("weight_unlabelled", value, Real, least=0)
+        check_number(name, value, Real, least=0)
         return float(value)
-    return check_weights("weight_unlabelled", value, len(value) if size is None else size)[:, None]
+    return check_weights(name, value, len(value) if size is None else size)[:, None]
 
 
 def _symmetric(name: str, graph: Any, size: int) -> sp.csr_array | None:
-    """Return a valid graph; say so if its two directions differ, since their mean will be used."""
+    """Return a valid symmetric graph: that of the mean weights, and a warning, where two directions differ."""
     if graph is None:
         return None
     matrix = check_graph(name, graph, size)
-    if abs(matrix - matrix.T).sum() > 0:
-        warnings.warn(
-            f"{name} is directed; each pair of nodes gets the mean of its two weights, (S + Sᵀ)/2.",
-            UserWarning,
-            stacklevel=4,
-        )
-    return matrix
+    if abs(matrix - matrix.T).max() <= ROUNDING * matrix.max():
+        return matrix
+    warnings.warn(
+        f"{name} is directed; each pair of nodes gets the mean of its two weights, (S + Sᵀ)/2.",
+        UserWarning,
+        stacklevel=4,
+    )
+    return sp.csr_array((matrix + matrix.T) / 2)

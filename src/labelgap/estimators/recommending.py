@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,11 +25,16 @@ class Recommender(FactorEstimator):
 
     A newcomer's factors minimise the same objective while the other side is held:
 
-        min over b of Σ over its positives of ℓ(1, b·h_j) + Σ over the rest of q_j · ½ (ā − b·h_j)² + (α/2) ‖b‖²
+        min over b of Σ over its positives of ℓ(1, b·h_j) + Σ over the rest of p q_j · ½ (ā − b·h_j)² + (α/2) ‖b‖²
+
+    with the mean of the training rows for p and α. Where only a share of the unlabelled cells was drawn in training,
+    all of them count here, by that share.
     """
 
-    row_factors_: NDArray
-    seen_: sp.csr_array
+    if TYPE_CHECKING:  # what a class declares, every model file must have; these depend on keep_rows
+        row_factors_: NDArray
+        seen_: sp.csr_array
+    unlabelled_share_: float
     alpha: Any
     alpha_labels: Any
 
@@ -58,7 +64,7 @@ class Recommender(FactorEstimator):
 
     def _users(self, users: Any) -> tuple[NDArray, sp.csr_array]:
         if sp.issparse(users) or np.ndim(users) == 2:
-            positives = as_labels(users).positives
+            positives = self._check_newcomers("users", users, self.n_labels_)
             return self.fold_in_rows(positives), positives
         ids = self._check_ids("users", users, len(self._kept_rows()))
         return self.row_factors_[ids], self.seen_[ids]
@@ -86,7 +92,7 @@ class Recommender(FactorEstimator):
         check_is_fitted(self)
         positives = self._check_newcomers("positives", positives, self.n_labels_)
         p, q = self._one_class((None, self.n_labels_)).weights
-        weights = Weights.of(float(np.mean(p)), q)
+        weights = Weights.of(float(np.mean(p)) * self.unlabelled_share_, q)
         return self._fold_in(positives, self.label_factors_, weights, self.alpha)
 
     def fold_in_labels(self, positives: Any) -> NDArray:
@@ -95,16 +101,17 @@ class Recommender(FactorEstimator):
         rows = self._kept_rows()
         positives = self._check_newcomers("positives", positives, len(rows))
         p, q = self._one_class((len(rows), None)).weights
-        weights = Weights.of(float(np.mean(q)), p)
+        weights = Weights.of(float(np.mean(q)) * self.unlabelled_share_, p)
         alpha = self.alpha if self.alpha_labels is None else self.alpha_labels
         return self._fold_in(positives, rows, weights, alpha)
 
     def _fold_in(self, positives: sp.csr_array, H: NDArray, weights: Weights, alpha: Any) -> NDArray:
-        one_class = self._one_class((None, None))
+        start = np.zeros((positives.shape[0], H.shape[1]), H.dtype)
+        if not len(start):
+            return start
+        one_class = replace(self._one_class((None, None)), weights=weights)
         with threads(self.n_jobs):
-            cells = OneClass(one_class.loss, one_class.rest, one_class.negative_target, weights)
-            data = cells.cells(positives, self._kernels(), H.dtype.type).given(H)
-            start = np.zeros((positives.shape[0], H.shape[1]), H.dtype)
+            data = one_class.cells(positives, self._kernels(), H.dtype.type).given(H)
             return NewtonCG(tol=1e-4).minimize(Sum([data, Ridge(float(np.mean(alpha)))]), start).x
 
     def _kept_rows(self) -> NDArray:

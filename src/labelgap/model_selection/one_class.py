@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MultiLabelEstimator, OneClassMF
 from labelgap.estimators.low_rank import Iteration
 from labelgap.estimators.one_class import Material
-from labelgap.kernels import Backend
+from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.kernels import Backend, get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.metrics import Metric
 from labelgap.model_selection.criteria import get_criterion
@@ -34,6 +35,8 @@ ALPHAS = [2.0**power for power in range(-6, 7)]
 GRAPH_ALPHAS = [2.0**power for power in range(-6, 11)]
 RATIOS = [0.25, 0.5, 1.0, 2.0]
 STARTS = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
+
+Fold = tuple[Material, LinearMap, Labels, Any]  # to train on; rows to rank labels for; their positives; seen ones
 
 
 @dataclass(frozen=True)
@@ -177,24 +180,37 @@ class OneClassMFCV(MultiLabelEstimator):
         label_features: Any = None,
     ) -> Self:
         """Choose parameters on held-out positives, then learn from everything; see :meth:`OneClassMF.fit`."""
-        estimator = self._estimator()
-        estimator._check_parameters()
-        check_share(self.share)
-        side = {"row_graph": row_graph, "label_graph": label_graph, "label_features": label_features}
+        metrics = self._check_parameters()
+        best = self._estimator()
         with self._unchanged_on_error(), threads(self.n_jobs):
             axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                search = _Search(estimator, axes, list(self._folds(estimator, X, Y, observed, side)), self)
-                search.run()
-                self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
-                estimator = self._estimator().set_params(**search.params, tol=0.0)
-                self.best_estimator_ = estimator.fit(X, Y, observed, **side)
-            self.container_, self.n_labels_ = self.best_estimator_.container_, self.best_estimator_.n_labels_
-            self.n_features_in_ = self.best_estimator_.n_features_in_
-            if hasattr(self.best_estimator_, "feature_names_in_"):
-                self.feature_names_in_ = self.best_estimator_.feature_names_in_
+            material = best._material(X, Y, observed, row_graph, label_graph, label_features)
+            search = _Search(self._estimator(), axes, list(self._folds(material, X, metrics)), self)
+            search.run()
+            self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
+            fit_quietly(best.set_params(**search.params, tol=0.0), material)
+            self._adopt(best)
         return self
+
+    def _adopt(self, best: OneClassMF) -> None:
+        self.best_estimator_ = best
+        for name in ("container_", "n_labels_", "n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(best, name):
+                setattr(self, name, getattr(best, name))
+
+    def _check_parameters(self) -> tuple[Metric, ...]:
+        """Return the metrics, once every parameter means something."""
+        self._estimator()._check_parameters()
+        check_choice("hold_out", self.hold_out, ("auto", "rows", "positives"))
+        check_share(self.share)
+        check_number("n_splits", self.n_splits, Integral, least=1)
+        check_number("path_iter", self.path_iter, Integral, least=1)
+        several = isinstance(self.metric, Sequence) and not isinstance(self.metric, str)
+        metrics = tuple(get_criterion(one).measure for one in (self.metric if several else [self.metric]))
+        if not metrics or not all(isinstance(metric, Metric) and metric.depth > 0 for metric in metrics):
+            raise ValueError(f"metric={self.metric!r} is no ranking at the top; use P@k, nDCG@k or recall@k.")
+        return metrics  # type: ignore[return-value]
 
     def _estimator(self) -> OneClassMF:
         names = OneClassMF().get_params().keys() & self.get_params().keys()
@@ -202,59 +218,54 @@ class OneClassMFCV(MultiLabelEstimator):
 
     def _axes(self, graph: bool) -> dict[str, list[float]]:
         scale = 1.0 if get_loss(self.loss).quadratic else 2.0
-        grids = {"weight_unlabelled": (self.weights, WEIGHTS), "alpha": (self.alphas, ALPHAS)}
+        grids = {"weight_unlabelled": ("weights", WEIGHTS), "alpha": ("alphas", ALPHAS)}
         if graph:
-            grids["graph_alpha"] = (self.graph_alphas, GRAPH_ALPHAS)
+            grids["graph_alpha"] = ("graph_alphas", GRAPH_ALPHAS)
         axes = {
-            name: [scale * value for value in default] if given is None else _candidates(name, given)
-            for name, (given, default) in grids.items()
+            name: _candidates(argument, getattr(self, argument), [scale * value for value in default])
+            for name, (argument, default) in grids.items()
         }
         if self.negatives == "subsampled":
-            axes["weight_unlabelled"] = [1.0] if self.weights is None else axes["weight_unlabelled"]
-            axes["negative_ratio"] = RATIOS if self.ratios is None else _candidates("ratios", self.ratios)
+            axes["weight_unlabelled"] = _candidates("weights", self.weights, [1.0])
+            axes["negative_ratio"] = _candidates("ratios", self.ratios, RATIOS)
         return axes
 
-    def _folds(
-        self, estimator: OneClassMF, X: Any, Y: Any, observed: Any, side: dict[str, Any]
-    ) -> Iterator[tuple[Material, Judge]]:
+    def _folds(self, material: Material, X: Any, metrics: tuple[Metric, ...]) -> Iterator[tuple[Material, Judge]]:
         """Yield what to train on and what to judge by, for each split."""
-        labels = as_labels(Y, observed)
         by_rows = X is not None if self.hold_out == "auto" else self.hold_out == "rows"
         if by_rows and X is None:
             raise ValueError("hold_out='rows' needs features to know new rows by; pass X, or hold_out='positives'.")
         rng = check_random_state(self.random_state)
         for _ in range(self.n_splits):
-            yield (self._held_rows if by_rows else self._held_positives)(estimator, X, labels, side, rng)
+            train, rows, held_out, seen = (
+                self._held_rows(material, X, rng) if by_rows else self._held_positives(material, rng)
+            )
+            if held_out.positives.nnz == 0:
+                raise ValueError(
+                    f"share={self.share} of the {'rows' if by_rows else 'positives'} of Y holds no positive, so that "
+                    "nothing can be judged by it; raise share, or pass more positives."
+                )
+            yield train, Judge(rows, material.right, held_out, seen, metrics, get_backend(self.device))
 
-    def _held_rows(
-        self, estimator: OneClassMF, X: Any, labels: Labels, side: dict[str, Any], rng: np.random.RandomState
-    ) -> tuple[Material, Judge]:
-        X = X if sp.issparse(X) else np.asarray(X)
-        order = rng.permutation(len(labels))
-        cut = max(1, round(self.share * len(labels)))
+    def _held_rows(self, material: Material, X: Any, rng: np.random.RandomState) -> Fold:
+        X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+        n, kernels, dtype = len(material.labels), get_backend(self.device), np.dtype(self.dtype).type
+        order, cut = rng.permutation(n), min(max(1, round(self.share * n)), n - 1)
         held, kept = np.sort(order[:cut]), np.sort(order[cut:])
-        graph = side["row_graph"]
-        inner = side | {"row_graph": None if graph is None else sp.csr_array(graph)[kept][:, kept]}
-        material = estimator._material(X[kept], labels[kept], None, **inner)
-        features = make_features(
-            X[held], estimator._kernels(), np.dtype(self.dtype).type, constant=self.fit_intercept
+        graph = material.row_graph
+        train = replace(
+            material,
+            labels=material.labels[kept],
+            left=make_features(X[kept], kernels, dtype, constant=self.fit_intercept),
+            row_graph=None if graph is None else graph[kept][:, kept],
         )
-        return material, self._judge(estimator, material, features, labels.positives[held], None)
+        rows = make_features(X[held], kernels, dtype, constant=self.fit_intercept)
+        return train, rows, material.labels[held], None
 
-    def _held_positives(
-        self, estimator: OneClassMF, X: Any, labels: Labels, side: dict[str, Any], rng: np.random.RandomState
-    ) -> tuple[Material, Judge]:
-        train, held = hold_out_positives(labels, self.share, random_state=rng)
-        material = estimator._material(X, train, None, **side)
-        seen = estimator._kernels().prepare(train, np.dtype(self.dtype).type)
-        return material, self._judge(estimator, material, material.left, held, seen)
-
-    def _judge(self, estimator: OneClassMF, material: Material, rows: LinearMap, held_out: Any, seen: Any) -> Judge:
-        several = isinstance(self.metric, Sequence) and not isinstance(self.metric, str)
-        metrics = tuple(get_criterion(one).measure for one in (self.metric if several else [self.metric]))
-        if not all(isinstance(metric, Metric) and metric.depth > 0 for metric in metrics):
-            raise ValueError(f"metric={self.metric!r} is no ranking at the top; use P@k, nDCG@k or recall@k.")
-        return Judge(rows, material.right, as_labels(held_out), seen, metrics, estimator._kernels())  # type: ignore
+    def _held_positives(self, material: Material, rng: np.random.RandomState) -> Fold:
+        train, held = hold_out_positives(material.labels, self.share, random_state=rng)
+        seen = get_backend(self.device).prepare(train, np.dtype(self.dtype).type)
+        return material.with_labels(as_labels(train)), material.left, as_labels(held), seen
 
     def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
         return self.best_estimator_._decision_blocks(X)
@@ -279,6 +290,16 @@ class OneClassMFCV(MultiLabelEstimator):
         self.best_estimator_.save(path)
 
 
+def fit_quietly(
+    estimator: OneClassMF, material: Material, start: tuple[NDArray, NDArray] | None = None
+) -> tuple[NDArray, NDArray]:
+    """Fit and return the factors; a number of alternations that was chosen on purpose is no cause for a warning."""
+    _, interrupt = estimator._fit_material(material, start)
+    if interrupt is not None:
+        raise interrupt
+    return estimator._previous_factors()
+
+
 class _Search:
     """The walk over the candidates, then the number of alternations."""
 
@@ -289,7 +310,7 @@ class _Search:
         folds: list[tuple[Material, Judge]],
         options: OneClassMFCV,
     ) -> None:
-        self.estimator, self.axes, self.folds, self.options = estimator, axes, folds, options
+        self.estimator, self.axes, self.folds, self.options = estimator.set_params(verbose=0), axes, folds, options
         self.table: list[dict[str, Any]] = []
         self._factors: dict[Point, list[tuple[NDArray, NDArray]]] = {}
         self._cold: dict[Point, float] = {}
@@ -302,7 +323,8 @@ class _Search:
             for name, values in self.axes.items()
         )
         sizes = [len(values) for values in self.axes.values()]
-        with progress(0, "OneClassMFCV", self.options.verbose) as self._advance:
+        most = 2 * math.prod(sizes)  # each candidate once on the path and once from the start
+        with progress(most, "OneClassMFCV", self.options.verbose) as self._advance:
             near = Walk(sizes, self._warm_score).run(start)
             best = Walk(sizes, self._cold_score).run(near)
         self.params, self.score = self._params(best) | {"max_iter": self._lengths[best]}, self._cold[best]
@@ -315,8 +337,7 @@ class _Search:
         found, scores = [], []
         self.estimator.set_params(**self._params(point), max_iter=self.options.path_iter)
         for number, (material, judge) in enumerate(self.folds):
-            self.estimator._fit_material(material, None if near is None else self._factors[near][number])
-            found.append(self.estimator._previous_factors())
+            found.append(fit_quietly(self.estimator, material, None if near is None else self._factors[near][number]))
             scores.append(judge(*found[-1]))
         kept = {near, self._best_warm}
         self._factors = {place: pair for place, pair in self._factors.items() if place in kept} | {point: found}
@@ -349,14 +370,23 @@ class _Search:
             scores.append(judge(told.feature_factors, told.label_factors))
 
         self.estimator.set_params(callbacks=[note])
-        self.estimator._fit_material(material)
+        fit_quietly(self.estimator, material)
         self.estimator.set_params(callbacks=None)
         return scores
 
 
-def _candidates(name: str, values: Sequence[float]) -> list[float]:
-    """Return candidates in order; refuse none at all, and what is no finite number of at least 0."""
-    array = np.sort(np.atleast_1d(np.asarray(values, float)))
+def _candidates(name: str, given: Any, default: list[float]) -> list[float]:
+    """Return candidates in order, each once; refuse none at all, and what is no finite number of at least 0.
+
+    >>> _candidates("alphas", [1, 0.5, 1], [])
+    [0.5, 1.0]
+    """
+    if given is None:
+        return default
+    try:
+        array = np.unique(np.asarray(given, float))
+    except (TypeError, ValueError):
+        array = np.empty(0)
     if array.size == 0 or not ((array >= 0) & (array < np.inf)).all():
-        raise ValueError(f"The candidates of {name} are {values!r}; pass one or more finite numbers of at least 0.")
+        raise ValueError(f"{name}={given!r} are no candidates; pass one or more finite numbers of at least 0.")
     return array.tolist()
