@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import pairwise
 
 import numpy as np
@@ -645,3 +646,25 @@ def test_a_refit_without_features_forgets_them():
     assert vars(model).keys() == vars(fresh).keys()
     np.testing.assert_array_equal(model.row_factors_, fresh.row_factors_)
     assert not hasattr(model.fit(X, Y), "row_factors_")
+
+
+@pytest.mark.parametrize("negatives", ["all", "subsampled"])
+def test_a_row_of_weight_two_counts_as_two_rows(negatives):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((30, 4)), (rng.random((30, 6)) < 0.3).astype(float)
+    twice = np.r_[np.arange(30), np.arange(5)]
+    common = {"n_components": 2, "dtype": "float64", "random_state": 0, "tol": 1e-10, "max_iter": 60}
+    weight = np.where(np.arange(30) < 5, 2.0, 1.0)
+    if negatives == "subsampled":  # so many that all cells are drawn
+        common |= {"negatives": negatives, "negative_ratio": 50.0}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = OneClassMF(**common).fit(X, Y, sample_weight=weight)
+        other = OneClassMF(**common).fit(X[twice], Y[twice])
+    assert model.objective_[-1] == pytest.approx(other.objective_[-1], rel=1e-7)
+    np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-3)
+
+
+def test_sample_weights_must_be_weights():
+    with pytest.raises(ValueError, match="sample_weight"):
+        OneClassMF().fit(None, np.eye(3), sample_weight=[1.0, -1.0, 1.0])

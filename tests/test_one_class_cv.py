@@ -42,7 +42,7 @@ def test_a_walk_finds_the_top_of_a_hill(seed):
 
     walk = Walk(sizes, score)
     start = tuple(int(rng.integers(size)) for size in sizes)
-    assert walk.run(start) == tuple(int(axis.argmax()) for axis in axes)
+    assert walk.climb(start) == tuple(int(axis.argmax()) for axis in axes)
     points = [point for point, _ in asked]
     assert len(set(points)) == len(points) == len(walk.scores)
     assert asked[0] == (start, None)
@@ -57,7 +57,7 @@ def test_a_walk_ends_where_no_axis_leads_on(seed):
     rng = np.random.default_rng(seed)
     heights = rng.random((5, 4, 6))
     walk = Walk(heights.shape, lambda point, near: heights[point])
-    best = walk.run((2, 2, 2))
+    best = walk.climb((2, 2, 2))
     assert heights[best] == max(walk.scores.values()) >= heights[2, 2, 2]
     for axis, size in enumerate(heights.shape):
         for i in {best[axis] - 1, best[axis] + 1} & {*range(size)}:
@@ -67,20 +67,20 @@ def test_a_walk_ends_where_no_axis_leads_on(seed):
 
 def test_a_walk_is_shorter_than_the_grid():
     walk = Walk([10, 13, 17], lambda point, near: -sum((i - 5) ** 2 for i in point))
-    assert walk.run((4, 6, 8)) == (5, 5, 5)
+    assert walk.climb((4, 6, 8)) == (5, 5, 5)
     assert len(walk.scores) < 20
 
 
 def test_patience_crosses_a_dip_and_a_tie_goes_to_the_first():
     heights = [0.0, 1.0, 0.5, 2.0, 2.0]
-    assert Walk([5], lambda point, near: heights[point[0]]).run((0,)) == (1,)
-    assert Walk([5], lambda point, near: heights[point[0]], patience=2).run((0,)) == (3,)
-    assert Walk([3, 3], lambda point, near: 1.0).run((2, 0)) == (2, 0)
+    assert Walk([5], lambda point, near: heights[point[0]]).climb((0,)) == (1,)
+    assert Walk([5], lambda point, near: heights[point[0]]).follow_ridge((0,)) == (3,)
+    assert Walk([3, 3], lambda point, near: 1.0).climb((2, 0)) == (2, 0)
 
 
 def test_a_walk_of_one_point_asks_once():
     walk = Walk([1, 1], lambda point, near: 7.0)
-    assert walk.run((0, 0)) == (0, 0)
+    assert walk.climb((0, 0)) == (0, 0)
     assert walk.scores == {(0, 0): 7.0}
 
 
@@ -252,7 +252,9 @@ def test_the_paper_s_grids_are_the_bounds(loss, scale, data):
     """Weights 2⁻⁹ … 1 and penalties 2⁻⁶ … 2⁶ on the paper's scale, half of ours unless the loss is squared."""
     bounds = {"weight_unlabelled": (-9, 0), "alpha": (-6, 6), "graph_alpha": (-6, 10)}
     model = make(loss=loss, weights=None, alphas=None)
-    assert model._axes(True) == {name: [scale * 2.0**i for i in range(a, b + 1)] for name, (a, b) in bounds.items()}
+    for name, values in model._axes(True).items():
+        assert np.log2(np.array(values)[[0, -1]] / scale) == pytest.approx(bounds[name])
+        assert {scale * 2.0**i for i in range(bounds[name][0], bounds[name][1] + 1)} <= set(values)
     model.fit(None, data[1])
     for row in model.table_:
         assert row["params"] == {name: model._axes(False)[name][i] for name, i in zip(row["params"], row["point"])}

@@ -1,5 +1,7 @@
 """The one-class objective against a dense brute force over every cell, for every row of the paper's table 1."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -20,6 +22,9 @@ FORMULATIONS = {
     **{f"{name}-wSQ": OneClass(cls(), Squared(), -1.0, Weights.of(1.0, 0.3)) for name, cls in LOSSES.items()},
     "LR-wLR": OneClass(Logistic(), Logistic(), -1.0, Weights.of(1.0, 0.3)),
     "LR-wSQ, target 0.5": OneClass(Logistic(), Squared(), 0.5, Weights.of(1.0, 2.0)),
+    "LR-wSQ, importance": OneClass(
+        Logistic(), Squared(), -1.0, Weights.of(1.0, 0.3), Weights(np.linspace(0.2, 2, N)[:, None])
+    ),
 }
 every_formulation = pytest.mark.parametrize("name", FORMULATIONS)
 every_side = pytest.mark.parametrize("side", ["left", "right"])
@@ -42,7 +47,7 @@ def formulation(name, uneven):
         return one
     rng = np.random.default_rng(7)
     weights = Weights(rng.uniform(0, 1, (N, 1)), rng.uniform(0, 1, (L, 1)))
-    return OneClass(one.loss, one.rest, one.negative_target, weights)
+    return replace(one, weights=weights)
 
 
 class Everything:
@@ -76,7 +81,7 @@ class Everything:
         scores, (p, q) = B @ C.T, self.one.weights
         plus = self.one.loss.functions().value(self.one.loss.positive, scores)
         minus = p * np.transpose(q) * self.one.rest.functions().value(self.one.negative_target, scores)
-        total = np.where(self.Y == 1, plus, minus).sum()
+        total = (self.one.importance.rows * np.where(self.Y == 1, plus, minus)).sum()
         total += 0.5 * sum((alpha * M**2).sum() for alpha, M in zip(self.alphas, (W, H)))
         for graph, M in ((self.S, B), (self.G, C)):
             differences = ((M[:, None] - M[None]) ** 2).sum(2)

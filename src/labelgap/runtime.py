@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from itertools import pairwise
+from itertools import count, pairwise
 from numbers import Integral
 from pathlib import Path
 from types import ModuleType
@@ -163,7 +163,7 @@ def optional(package: str, extra: str) -> ModuleType:
 
 
 @contextmanager
-def progress(total: int, title: str, verbose: int) -> Iterator[Callable[[str], None]]:
+def progress(total: int | None, title: str, verbose: int) -> Iterator[Callable[[str], None]]:
     """Show how far a long task is: nothing at 0, a bar at 1, a line for each step from 2 on.
 
     >>> with progress(2, "Work", verbose=2) as advance:
@@ -171,13 +171,15 @@ def progress(total: int, title: str, verbose: int) -> Iterator[Callable[[str], N
     ...     advance("second")
     Work 1/2: first
     Work 2/2: second
+
+    ``total`` is None where nobody knows how many steps there will be.
     """
     if verbose <= 0:
         yield lambda message: None
         return
     if verbose > 1:
-        counter = iter(range(1, total + 1))
-        yield lambda message: print(f"{title} {next(counter)}/{total}: {message}")
+        counter, of = count(1), "" if total is None else f"/{total}"
+        yield lambda message: print(f"{title} {next(counter)}{of}: {message}")
         return
     from rich.progress import Progress
 

@@ -6,7 +6,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, Literal, Self
 
@@ -41,7 +41,7 @@ class Material:
     right: LinearMap
     row_graph: sp.csr_array | None = None
     label_graph: sp.csr_array | None = None
-    importance: Weights = Weights()
+    importance: Weights = field(default_factory=Weights)
 
     def with_labels(self, labels: Labels) -> Material:
         """Return the same rows with other labels."""
@@ -211,6 +211,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         row_graph: Any = None,
         label_graph: Any = None,
         label_features: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Learn from rows X, which may be None, and the positives of Y.
 
@@ -228,6 +229,8 @@ class OneClassMF(Recommender, LowRankEstimator):
             The same between labels.
         label_features : array-like or sparse matrix of shape (L, e), optional
             Features Z of the labels.
+        sample_weight : array of shape (n,), optional
+            How much each row counts, its positives and its unlabelled cells alike (the C_ij of eq. 2).
 
         Returns
         -------
@@ -235,7 +238,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         """
         self._check_parameters()
         with self._unchanged_on_error(), threads(self.n_jobs):
-            material = self._material(X, Y, observed, row_graph, label_graph, label_features)
+            material = self._material(X, Y, observed, row_graph, label_graph, label_features, sample_weight)
             ended = self._fit_material(material)
         self._conclude(*ended)
         return self
@@ -271,7 +274,14 @@ class OneClassMF(Recommender, LowRankEstimator):
         check_choice("precompute", self.precompute, (True, False, "auto"))
 
     def _material(
-        self, X: Any, Y: Any, observed: Any, row_graph: Any, label_graph: Any, label_features: Any
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        row_graph: Any = None,
+        label_graph: Any = None,
+        label_features: Any = None,
+        sample_weight: Any = None,
     ) -> Material:
         """Return validated data, or say what is wrong with them."""
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
@@ -290,6 +300,7 @@ class OneClassMF(Recommender, LowRankEstimator):
             Identity(L) if right is None else make_features(right, kernels, dtype),
             _symmetric("row_graph", row_graph, n),
             _symmetric("label_graph", label_graph, L),
+            Weights() if sample_weight is None else Weights(_weight("sample_weight", sample_weight, n)),
         )
 
     def _check_labels(self, Y: Any, observed: Any) -> Labels:
@@ -319,7 +330,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         if self.alpha_labels is not None:
             alpha_labels = self._penalty("alpha_labels", self.alpha_labels, material.right, False)
         return LowRank(
-            self._cells(material.labels),
+            self._cells(material),
             material.left,
             material.right,
             alpha_left=alpha,
@@ -344,9 +355,9 @@ class OneClassMF(Recommender, LowRankEstimator):
         weights = _weights("weight_unlabelled", self.weight_unlabelled, shape)
         return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
 
-    def _cells(self, labels: Labels) -> Cells:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
-        one_class = self._one_class(labels.shape)
+    def _cells(self, material: Material) -> Cells:
+        kernels, dtype, labels = self._kernels(), np.dtype(self.dtype).type, material.labels
+        one_class = replace(self._one_class(labels.shape), importance=material.importance)
         if self._counted_share(labels) == 1:
             return one_class.cells(labels.positives, kernels, dtype)
         rng = check_random_state(self.random_state)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -15,55 +14,36 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MultiLabelEstimator, OneClassMF
-from labelgap.estimators.low_rank import Iteration
 from labelgap.estimators.one_class import Material
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.kernels import Backend, get_backend
+from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.metrics import Metric
 from labelgap.model_selection.criteria import get_criterion
+from labelgap.model_selection.search import Judge, Search, fit_quietly
 from labelgap.model_selection.splits import check_share
-from labelgap.model_selection.walk import Point, Walk
 from labelgap.objectives import make_features
 from labelgap.observations import Labels, as_labels, hold_out_positives
-from labelgap.runtime import progress, threads
+from labelgap.runtime import threads
 from labelgap.solvers.base import LinearMap
 
-# The paper's grids (002, Supp-2.2) are the bounds; every power of two within them is a candidate.
+# The paper's grids (002, Supp-2.2) are the bounds; every power of two within them is a candidate, and for α, which
+# the score depends on most, every power of √2.
 WEIGHTS = [2.0**power for power in range(-9, 1)]
-ALPHAS = [2.0**power for power in range(-6, 7)]
+ALPHAS = [2.0 ** (halves / 2) for halves in range(-12, 13)]
 GRAPH_ALPHAS = [2.0**power for power in range(-6, 11)]
 RATIOS = [0.25, 0.5, 1.0, 2.0]
-STARTS = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
 
 Fold = tuple[Material, LinearMap, Labels, Any]  # to train on; rows to rank labels for; their positives; seen ones
-
-
-@dataclass(frozen=True)
-class Judge:
-    """Ranks held-out rows, or the training rows less what they were trained on, by their held-out positives."""
-
-    rows: LinearMap
-    right: LinearMap
-    held_out: Labels
-    seen: Any
-    metrics: tuple[Metric, ...]
-    kernels: Backend
-
-    def __call__(self, W: NDArray, H: NDArray) -> float:
-        """Return the geometric mean of the metrics, in which each has the same say whatever its scale."""
-        depth = min(max(metric.depth for metric in self.metrics), self.held_out.shape[1])
-        ranking = self.kernels.topk(self.rows.times(W), self.right.times(H), depth, self.seen)
-        values = [metric.fresh().update(self.held_out, ranking).compute() for metric in self.metrics]
-        return float(np.exp(np.mean(np.log(np.maximum(values, 1e-6)))))
 
 
 class OneClassMFCV(MultiLabelEstimator):
     """:class:`OneClassMF` with its weight, penalties and number of alternations chosen on held-out positives.
 
-    A walk goes along one parameter after the other while the held-out score rises, each fit starting from the
-    factors of its neighbour. At the point it ends in, a fit from the start is judged after each alternation, and the
-    best number of alternations is a parameter like the others (002, Supp-2.2). The last fit is on everything.
+    A path goes through the weights, and at each of them along the penalties while the held-out score rises, each fit
+    starting from the factors of its neighbour. Around the best point of the path, fits from the start are judged
+    after each alternation, and the best number of alternations is a parameter like the others (002, Supp-2.2). The
+    last fit is on everything.
 
     Parameters
     ----------
@@ -71,7 +51,8 @@ class OneClassMFCV(MultiLabelEstimator):
         As in :class:`OneClassMF`, and so are all parameters that are not listed here.
     weights : sequence of float, optional
         Candidates for ``weight_unlabelled``. By default the powers of two from 2⁻⁹ to 1, the paper's range, times two
-        where the loss is not squared, which makes them the paper's own. A single one is a fixed choice.
+        where only the unlabelled cells have squared loss, which makes them the paper's own. A single one is a fixed
+        choice.
     alphas : sequence of float, optional
         Candidates for ``alpha``; by default 2⁻⁶ … 2⁶, scaled likewise.
     graph_alphas : sequence of float, optional
@@ -88,8 +69,8 @@ class OneClassMFCV(MultiLabelEstimator):
         The number of random splits whose scores are averaged.
     max_iter : int, default=15
         The most alternations of a fit.
-    path_iter : int, default=3
-        The most alternations of a step of the walk.
+    path_iter : int, default=2
+        The most alternations of a step of the path.
 
     Attributes
     ----------
@@ -134,7 +115,7 @@ class OneClassMFCV(MultiLabelEstimator):
         init: Literal["svd", "random"] = "svd",
         solver: Literal["auto", "cg", "tron", "gd", "direct"] = "auto",
         max_iter: int = 15,
-        path_iter: int = 3,
+        path_iter: int = 2,
         tol: float = 1e-3,
         keep_rows: bool = False,
         random_state: Any = None,
@@ -178,14 +159,16 @@ class OneClassMFCV(MultiLabelEstimator):
         row_graph: Any = None,
         label_graph: Any = None,
         label_features: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Choose parameters on held-out positives, then learn from everything; see :meth:`OneClassMF.fit`."""
         metrics = self._check_parameters()
         best = self._estimator()
         with self._unchanged_on_error(), threads(self.n_jobs):
             axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
-            material = best._material(X, Y, observed, row_graph, label_graph, label_features)
-            search = _Search(self._estimator(), axes, list(self._folds(material, X, metrics)), self)
+            material = best._material(X, Y, observed, row_graph, label_graph, label_features, sample_weight)
+            folds = self._folds(material, X, metrics)
+            search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
             search.run()
             self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
             fit_quietly(best.set_params(**search.params, tol=0.0), material)
@@ -217,6 +200,7 @@ class OneClassMFCV(MultiLabelEstimator):
         return OneClassMF(**{name: getattr(self, name) for name in names})
 
     def _axes(self, graph: bool) -> dict[str, list[float]]:
+        # The paper has no ½ in its squared terms: see OneClassMF.
         scale = 1.0 if get_loss(self.loss).quadratic else 2.0
         grids = {"weight_unlabelled": ("weights", WEIGHTS), "alpha": ("alphas", ALPHAS)}
         if graph:
@@ -225,6 +209,8 @@ class OneClassMFCV(MultiLabelEstimator):
             name: _candidates(argument, getattr(self, argument), [scale * value for value in default])
             for name, (argument, default) in grids.items()
         }
+        if not get_loss(self.loss_unlabelled).quadratic:
+            axes["weight_unlabelled"] = _candidates("weights", self.weights, WEIGHTS)
         if self.negatives == "subsampled":
             axes["weight_unlabelled"] = _candidates("weights", self.weights, [1.0])
             axes["negative_ratio"] = _candidates("ratios", self.ratios, RATIOS)
@@ -258,6 +244,7 @@ class OneClassMFCV(MultiLabelEstimator):
             labels=material.labels[kept],
             left=make_features(X[kept], kernels, dtype, constant=self.fit_intercept),
             row_graph=None if graph is None else graph[kept][:, kept],
+            importance=material.importance.of_rows(kept),
         )
         rows = make_features(X[held], kernels, dtype, constant=self.fit_intercept)
         return train, rows, material.labels[held], None
@@ -288,91 +275,6 @@ class OneClassMFCV(MultiLabelEstimator):
         """Write the best estimator, which is an :class:`OneClassMF` with the parameters that were chosen."""
         check_is_fitted(self)
         self.best_estimator_.save(path)
-
-
-def fit_quietly(
-    estimator: OneClassMF, material: Material, start: tuple[NDArray, NDArray] | None = None
-) -> tuple[NDArray, NDArray]:
-    """Fit and return the factors; a number of alternations that was chosen on purpose is no cause for a warning."""
-    _, interrupt = estimator._fit_material(material, start)
-    if interrupt is not None:
-        raise interrupt
-    return estimator._previous_factors()
-
-
-class _Search:
-    """The walk over the candidates, then the number of alternations."""
-
-    def __init__(
-        self,
-        estimator: OneClassMF,
-        axes: dict[str, list[float]],
-        folds: list[tuple[Material, Judge]],
-        options: OneClassMFCV,
-    ) -> None:
-        self.estimator, self.axes, self.folds, self.options = estimator.set_params(verbose=0), axes, folds, options
-        self.table: list[dict[str, Any]] = []
-        self._factors: dict[Point, list[tuple[NDArray, NDArray]]] = {}
-        self._cold: dict[Point, float] = {}
-        self._lengths: dict[Point, int] = {}
-
-    def run(self) -> None:
-        """Find the parameters and their score."""
-        start = tuple(
-            min(range(len(values)), key=lambda i: abs(np.log(max(values[i], 1e-300) / STARTS[name])))
-            for name, values in self.axes.items()
-        )
-        sizes = [len(values) for values in self.axes.values()]
-        most = 2 * math.prod(sizes)  # each candidate once on the path and once from the start
-        with progress(most, "OneClassMFCV", self.options.verbose) as self._advance:
-            near = Walk(sizes, self._warm_score).run(start)
-            best = Walk(sizes, self._cold_score).run(near)
-        self.params, self.score = self._params(best) | {"max_iter": self._lengths[best]}, self._cold[best]
-
-    def _params(self, point: Point) -> dict[str, Any]:
-        return {name: values[i] for (name, values), i in zip(self.axes.items(), point)}
-
-    def _warm_score(self, point: Point, near: Point | None) -> float:
-        """Fit from the neighbour's factors and return the mean score over the splits."""
-        found, scores = [], []
-        self.estimator.set_params(**self._params(point), max_iter=self.options.path_iter)
-        for number, (material, judge) in enumerate(self.folds):
-            found.append(fit_quietly(self.estimator, material, None if near is None else self._factors[near][number]))
-            scores.append(judge(*found[-1]))
-        kept = {near, self._best_warm}
-        self._factors = {place: pair for place, pair in self._factors.items() if place in kept} | {point: found}
-        return self._note(point, float(np.mean(scores)), warm=True)
-
-    def _cold_score(self, point: Point, near: Point | None) -> float:
-        """Fit from the start, judge after each alternation, and return the best mean score over the splits."""
-        self.estimator.set_params(**self._params(point), max_iter=self.options.max_iter)
-        curves = [self._curve(material, judge) for material, judge in self.folds]
-        longest = max(len(curve) for curve in curves)
-        mean = np.mean([curve + curve[-1:] * (longest - len(curve)) for curve in curves], axis=0)
-        self._lengths[point] = int(np.argmax(mean)) + 1
-        self._cold[point] = float(mean.max())
-        return self._note(point, self._cold[point], warm=False, max_iter=self._lengths[point])
-
-    @property
-    def _best_warm(self) -> Point | None:
-        return max(self.table, key=lambda row: row["score"])["point"] if self.table else None
-
-    def _note(self, point: Point, score: float, **more: Any) -> float:
-        params = self._params(point)
-        self.table.append({"point": point, "params": params, "score": score, **more})
-        self._advance(f"{params}: {score:.4f}")
-        return score
-
-    def _curve(self, material: Material, judge: Judge) -> list[float]:
-        scores: list[float] = []
-
-        def note(told: Iteration) -> None:
-            scores.append(judge(told.feature_factors, told.label_factors))
-
-        self.estimator.set_params(callbacks=[note])
-        fit_quietly(self.estimator, material)
-        self.estimator.set_params(callbacks=None)
-        return scores
 
 
 def _candidates(name: str, given: Any, default: list[float]) -> list[float]:

@@ -1,4 +1,4 @@
-"""A walk over a grid: along one axis after the other, each step from where the last one led."""
+"""Walks over a grid, each step from where the last one led."""
 
 from __future__ import annotations
 
@@ -11,36 +11,49 @@ Point = tuple[int, ...]
 
 @dataclass
 class Walk:
-    """Looks for the largest score near the axes of a grid, without visiting all of it.
+    """Looks for the largest score on a grid without visiting all of it.
 
-    From the best point so far it goes up and down each axis in turn until ``patience`` steps in a row are no better,
-    and ends when no axis leads on. ``score(point, neighbour)`` is asked once for each point; ``neighbour`` is the
-    point beside it that was visited just before, so that a fit can start from there (None for the first).
+    ``score(point, neighbour)`` is asked once for each point; ``neighbour`` is a point beside it that was visited
+    before, so that a fit can start from there (None for the first).
 
     >>> walk = Walk([5, 5], lambda point, near: -((point[0] - 4) ** 2) - (point[1] - 1) ** 2)
-    >>> walk.run((2, 2)), len(walk.scores)
+    >>> walk.climb((2, 2)), len(walk.scores)
     ((4, 1), 7)
     """
 
     sizes: Sequence[int]
     score: Callable[[Point, Point | None], float]
-    patience: int = 1
     scores: dict[Point, float] = field(default_factory=dict)
 
-    def run(self, start: Point) -> Point:
-        """Return the best point found."""
-        self._visit(start, None)
-        best: Point | None = None
-        while best != self.best:
-            best = self.best
-            for axis in range(len(self.sizes)):
+    def climb(self, start: Point, near: Point | None = None, axes: Sequence[int] | None = None) -> Point:
+        """Go up and down each axis in turn while the score rises; return where no axis leads on."""
+        self._visit(start, near)
+        place, before = start, None
+        while place != before:
+            before = place
+            for axis in range(len(self.sizes)) if axes is None else axes:
                 for direction in (-1, 1):
-                    self._along(axis, direction)
-        return self.best
+                    place = self._along(place, axis, direction)
+        return place
 
-    @property
-    def best(self) -> Point:
-        """The best point so far, the first of equals."""
+    def follow_ridge(self, start: Point, patience: int = 2) -> Point:
+        """Go up and down the first axis and climb along the others at every step; return the best point visited.
+
+        Where the best value of one parameter depends on that of another, no axis by itself leads along the ridge.
+        Each direction ends after ``patience`` steps in a row that were no better.
+
+        >>> ridge = Walk([9, 9], lambda p, near: p[0] - 3 * (p[0] - p[1]) ** 2)
+        >>> ridge.climb((1, 1)), Walk(ridge.sizes, ridge.score).follow_ridge((1, 1))
+        ((1, 1), (8, 8))
+        """
+        others = range(1, len(self.sizes))
+        first = self.climb(start, axes=others)
+        for direction in (-1, 1):
+            place, top, worse = first, self.scores[first], 0
+            while worse < patience and self._inside(place, 0, direction):
+                place = self.climb(_moved(place, 0, direction), place, others)
+                worse = 0 if self.scores[place] > top else worse + 1
+                top = max(top, self.scores[place])
         return max(self.scores, key=self.scores.__getitem__)
 
     def _visit(self, point: Point, near: Point | None) -> float:
@@ -48,13 +61,17 @@ class Walk:
             self.scores[point] = self.score(point, near)
         return self.scores[point]
 
-    def _along(self, axis: int, direction: int) -> None:
-        point, top, worse = self.best, self.scores[self.best], 0
-        while worse < self.patience and 0 <= point[axis] + direction < self.sizes[axis]:
-            near, point = point, _moved(point, axis, direction)
-            value = self._visit(point, near)
-            worse = 0 if value > top else worse + 1
-            top = max(top, value)
+    def _inside(self, point: Point, axis: int, direction: int) -> bool:
+        return 0 <= point[axis] + direction < self.sizes[axis]
+
+    def _along(self, point: Point, axis: int, direction: int) -> Point:
+        """Go on while the score rises; return the last point that it rose to."""
+        while self._inside(point, axis, direction):
+            further = _moved(point, axis, direction)
+            if self._visit(further, point) <= self.scores[point]:
+                break
+            point = further
+        return point
 
 
 def _moved(point: Point, axis: int, by: int) -> Point:

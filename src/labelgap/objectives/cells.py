@@ -63,6 +63,10 @@ class Weights(NamedTuple):
         """Whether every cell has the weight 1."""
         return np.ndim(self.rows) == np.ndim(self.columns) == 0 and self.columns == 1
 
+    def of_rows(self, rows: Array) -> Weights:
+        """Return the weights of some of the rows."""
+        return self if np.ndim(self.rows) == 0 else Weights(self.rows[rows], self.columns)  # type: ignore[index]
+
     def vectors(self, shape: tuple[int, int]) -> tuple[Array, Array]:
         """Return p and q as float64 vectors."""
         return tuple(np.broadcast_to(np.ravel(w), n).astype(float) for w, n in zip(self, shape))  # type: ignore

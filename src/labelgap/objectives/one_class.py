@@ -9,7 +9,7 @@ stored with it is its weight p_i q_j.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from labelgap.kernels import Backend
+from labelgap.kernels.base import Cell
 from labelgap.losses import CellFunctions, Loss
 from labelgap.objectives.cells import AllCells, AllCellsSquared, Cells, CellsSum, KnownCells, Weights
 
@@ -73,38 +74,60 @@ class OneClass:
         ā.
     weights : Weights
         p_i q_j.
+    importance : Weights
+        c_i d_j, by which both the positives and the rest count more or less.
     """
 
     loss: Loss
     rest: Loss
     negative_target: float
     weights: Weights
+    importance: Weights = field(default_factory=Weights)
 
     def cells(self, positives: sp.csr_array, kernels: Backend, dtype: Any) -> Cells:
         """Bind every cell of a matrix with these positives, in the form that costs least."""
-        if self.loss.quadratic and self.rest.quadratic and self.weights.uniform:
+        even = self.importance.uniform
+        if even and self.weights.uniform and self.loss.quadratic and self.rest.quadratic:
             levels = (self.negative_target, self.loss.positive)
             return AllCellsSquared(kernels, self.rest, kernels.prepare(positives, dtype), levels)
-        stored = weights_at(positives, self.weights, dtype)
-        corrected = KnownCells(
-            kernels, Corrected(self.loss, self.rest, self.negative_target), kernels.prepare(stored, dtype)
-        )
-        return CellsSum([self._every_cell(positives.shape, kernels, dtype), corrected])
+
+        def stored(cell: Cell, values: sp.csr_array) -> Cells:
+            return KnownCells(kernels, cell, kernels.prepare(values, dtype))
+
+        taken_out = weights_at(positives, self._rest_weights, dtype)
+        everywhere = self._every_cell(positives.shape, kernels, dtype)
+        if even:
+            corrected = Corrected(self.loss, self.rest, self.negative_target)
+            return CellsSum([everywhere, stored(corrected, taken_out)])
+        own = weights_at(positives, self.importance, dtype)
+        positive, rest = Weighted(self.loss, self.loss.positive), Weighted(self.rest, self.negative_target)
+        return CellsSum([everywhere, stored(positive, own), stored(rest, -taken_out)])
 
     def sampled_cells(
         self, positives: sp.csr_array, ratio: float, random_state: Any, kernels: Backend, dtype: Any
     ) -> Cells:
         """Bind the positives and ``ratio`` times as many other cells, drawn at random."""
-        drawn = weights_at(sample_others(positives, ratio, random_state), self.weights, dtype)
-        others = KnownCells(kernels, Weighted(self.rest, self.negative_target), kernels.prepare(drawn, dtype))
-        ones = kernels.prepare(sp.csr_array(positives, dtype=dtype), dtype)
-        return CellsSum([KnownCells(kernels, Weighted(self.loss, self.loss.positive), ones), others])
+        drawn = weights_at(sample_others(positives, ratio, random_state), self._rest_weights, dtype)
+        own = weights_at(positives, self.importance, dtype)
+        return CellsSum(
+            [
+                KnownCells(kernels, Weighted(loss, target), kernels.prepare(values, dtype))
+                for loss, target, values in (
+                    (self.loss, self.loss.positive, own),
+                    (self.rest, self.negative_target, drawn),
+                )
+            ]
+        )
+
+    @property
+    def _rest_weights(self) -> Weights:
+        return Weights.of(*(np.multiply(c, p) for c, p in zip(self.importance, self.weights)))
 
     def _every_cell(self, shape: tuple[int, int], kernels: Backend, dtype: Any) -> Cells:
         form = AllCellsSquared if self.rest.quadratic else AllCells
         none = kernels.prepare(sp.csr_array(shape, dtype=dtype), dtype)
         levels = (self.negative_target, self.negative_target)
-        weights = Weights(*(np.asarray(w, dtype) if np.ndim(w) else float(w) for w in self.weights))
+        weights = Weights(*(np.asarray(w, dtype) if np.ndim(w) else float(w) for w in self._rest_weights))
         return form(kernels, self.rest, none, levels, weights)
 
 
@@ -131,6 +154,8 @@ def sample_others(positives: sp.csr_array, ratio: float, random_state: Any) -> s
     taken = np.repeat(np.arange(n, dtype=np.int64), np.diff(positives.indptr)) * L + positives.indices
     wanted = min(round(ratio * positives.nnz), n * L - positives.nnz)
     rng, keys = check_random_state(random_state), np.empty(0, np.int64)
+    if 2 * (wanted + positives.nnz) > n * L:  # few cells are left over: drawing again and again would not end
+        keys = rng.choice(np.setdiff1d(np.arange(n * L), taken), wanted, replace=False)
     while len(keys) < wanted:
         more = rng.randint(0, n * L, size=2 * (wanted - len(keys)) + 16, dtype=np.int64)
         # A draw that comes twice, or hits a positive, is drawn again; the order of drawing must not matter.

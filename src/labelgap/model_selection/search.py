@@ -1,0 +1,125 @@
+"""The search of :class:`OneClassMFCV`: a warm-started ridge, then fits from the start around its top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelgap.estimators import OneClassMF
+from labelgap.estimators.low_rank import Iteration
+from labelgap.estimators.one_class import Material
+from labelgap.kernels import Backend
+from labelgap.metrics import Metric
+from labelgap.model_selection.walk import Point, Walk
+from labelgap.observations import Labels
+from labelgap.runtime import progress
+from labelgap.solvers.base import LinearMap
+
+STARTS = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
+KEPT = 8  # points whose factors are kept for their neighbours to start from
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Ranks held-out rows, or the training rows less what they were trained on, by their held-out positives."""
+
+    rows: LinearMap
+    right: LinearMap
+    held_out: Labels
+    seen: Any
+    metrics: tuple[Metric, ...]
+    kernels: Backend
+
+    def __call__(self, W: NDArray, H: NDArray) -> float:
+        """Return the geometric mean of the metrics, in which each has the same say whatever its scale."""
+        depth = min(max(metric.depth for metric in self.metrics), self.held_out.shape[1])
+        ranking = self.kernels.topk(self.rows.times(W), self.right.times(H), depth, self.seen)
+        values = [metric.fresh().update(self.held_out, ranking).compute() for metric in self.metrics]
+        return float(np.exp(np.mean(np.log(np.maximum(values, 1e-6)))))
+
+
+def fit_quietly(
+    estimator: OneClassMF, material: Material, start: tuple[NDArray, NDArray] | None = None
+) -> tuple[NDArray, NDArray]:
+    """Fit and return the factors; a number of alternations that was chosen on purpose is no cause for a warning."""
+    _, interrupt = estimator._fit_material(material, start)
+    if interrupt is not None:
+        raise interrupt
+    return estimator._previous_factors()
+
+
+class Search:
+    """The walk over the candidates, then the number of alternations."""
+
+    def __init__(
+        self,
+        estimator: OneClassMF,
+        axes: dict[str, list[float]],
+        folds: Iterable[tuple[Material, Judge]],
+        path_iter: int,
+        verbose: int = 0,
+    ) -> None:
+        self.estimator, self.axes, self.folds = estimator.set_params(verbose=0), axes, list(folds)
+        self.path_iter, self.max_iter, self.verbose = path_iter, estimator.max_iter, verbose
+        self.table: list[dict[str, Any]] = []
+        self._factors: dict[Point | None, list[tuple[NDArray, NDArray]]] = {}
+        self._cold: dict[Point, float] = {}
+        self._lengths: dict[Point, int] = {}
+
+    def run(self) -> None:
+        """Find the parameters and their score."""
+        start = tuple(
+            min(range(len(values)), key=lambda i: abs(np.log(max(values[i], 1e-300) / STARTS[name])))
+            for name, values in self.axes.items()
+        )
+        sizes = [len(values) for values in self.axes.values()]
+        with progress(None, "OneClassMFCV", self.verbose) as self._advance:
+            near = Walk(sizes, self._warm_score).follow_ridge(start)
+            best = Walk(sizes, self._cold_score).climb(near)
+        self.params, self.score = self._params(best) | {"max_iter": self._lengths[best]}, self._cold[best]
+
+    def _params(self, point: Point) -> dict[str, Any]:
+        return {name: values[i] for (name, values), i in zip(self.axes.items(), point)}
+
+    def _warm_score(self, point: Point, near: Point | None) -> float:
+        """Fit from the neighbour's factors and return the mean score over the splits."""
+        found, scores, starts = [], [], self._factors.get(near)
+        self.estimator.set_params(**self._params(point), max_iter=self.path_iter)
+        for number, (material, judge) in enumerate(self.folds):
+            found.append(fit_quietly(self.estimator, material, None if starts is None else starts[number]))
+            scores.append(judge(*found[-1]))
+        self._factors[point] = found
+        if len(self._factors) > KEPT:
+            del self._factors[next(iter(self._factors))]
+        return self._note(point, float(np.mean(scores)), warm=True)
+
+    def _cold_score(self, point: Point, near: Point | None) -> float:
+        """Fit from the start, judge after each alternation, and return the best mean score over the splits."""
+        self.estimator.set_params(**self._params(point), max_iter=self.max_iter)
+        curves = [self._curve(material, judge) for material, judge in self.folds]
+        longest = max(len(curve) for curve in curves)
+        mean = np.mean([curve + curve[-1:] * (longest - len(curve)) for curve in curves], axis=0)
+        self._lengths[point] = int(np.argmax(mean)) + 1
+        self._cold[point] = float(mean.max())
+        return self._note(point, self._cold[point], warm=False, max_iter=self._lengths[point])
+
+    def _note(self, point: Point, score: float, **more: Any) -> float:
+        params = self._params(point)
+        self.table.append({"point": point, "params": params, "score": score, **more})
+        self._advance(f"{params}: {score:.4f}")
+        return score
+
+    def _curve(self, material: Material, judge: Judge) -> list[float]:
+        scores: list[float] = []
+
+        def note(told: Iteration) -> None:
+            scores.append(judge(told.feature_factors, told.label_factors))
+
+        self.estimator.set_params(callbacks=[note])
+        fit_quietly(self.estimator, material)
+        self.estimator.set_params(callbacks=None)
+        return scores
