@@ -101,7 +101,16 @@ def data():
 
 def make(**options):
     return OneClassMFCV(
-        **{"n_components": 3, "dtype": "float64", "random_state": 0, "n_jobs": 1, "max_iter": 6, **GRIDS, **options}
+        **{
+            "n_components": 3,
+            "dtype": "float64",
+            "random_state": 0,
+            "n_jobs": 1,
+            "n_splits": 1,
+            "max_iter": 6,
+            **GRIDS,
+            **options,
+        }
     )
 
 
@@ -208,6 +217,13 @@ def curve(train, X_train, held, X_held, seen, weight, alpha):
     return scores
 
 
+def until_two_were_no_better(scores):
+    for end in range(len(scores)):
+        if end - int(np.argmax(scores[: end + 1])) == 2:
+            return scores[: end + 1]
+    return scores
+
+
 @pytest.mark.parametrize("weight", WEIGHTS)
 def test_the_number_of_alternations_is_where_held_out_positives_are_ranked_best(weight, data):
     X, Y, _ = data
@@ -218,6 +234,7 @@ def test_the_number_of_alternations_is_where_held_out_positives_are_ranked_best(
     cut, rest = np.sort(order[:24]), np.sort(order[24:])
     by_rows = curve(Y[rest], X[rest], Y[cut], X[cut], np.zeros((24, L)), weight, 0.3)
     for expected, rows in ((by_positives, None), (by_rows, X)):
+        expected = until_two_were_no_better(expected)
         model = fixed.fit(rows, Y)
         assert model.best_score_ == pytest.approx(max(expected), rel=1e-9)
         assert expected[model.best_params_["max_iter"] - 1] == pytest.approx(max(expected), rel=1e-9)

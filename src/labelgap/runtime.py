@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +57,7 @@ class _BlasLimit:
 
     def enter(self, n: int) -> None:
         with self._lock:
-            limit = _controller().limit(limits=n)
+            limit = _current_controller().limit(limits=n)
             if not self._wanted:
                 self._original = limit
             self._wanted.append(n)
@@ -65,14 +66,19 @@ class _BlasLimit:
         with self._lock:
             self._wanted.remove(n)
             if self._wanted:
-                _controller().limit(limits=self._wanted[-1])
+                _current_controller().limit(limits=self._wanted[-1])
             else:
                 self._original.restore_original_limits()
 
 
+def _current_controller() -> Any:
+    return _controller("sklearn" in sys.modules)
+
+
 @cache
-def _controller() -> Any:
-    import scipy.linalg  # noqa: F401, a controller knows the libraries that are loaded when it is made
+def _controller(with_sklearn: bool) -> Any:
+    """Return a controller of the libraries that are loaded when it is made: scikit-learn brings one of its own."""
+    import scipy.linalg  # noqa: F401, before any product could load it
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

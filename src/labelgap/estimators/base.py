@@ -220,8 +220,10 @@ def _plain(name: str, value: Any) -> Any:
     """Return a parameter as JSON can hold it."""
     if isinstance(value, Loss) and type(value) is LOSSES.get(value.name):
         value = value.name
-    if isinstance(value, np.generic):
-        value = value.item()
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
+        value = [_plain(name, part) for part in value]
     if isinstance(value, type | np.dtype):
         value = np.dtype(value).name
     if name == "callbacks" or isinstance(value, np.random.RandomState | np.random.Generator):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import os
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -409,12 +407,6 @@ class OneClassMF(Recommender, LowRankEstimator):
     def _embed(self, X: Any) -> NDArray:
         return self._embed_features(X) if self.n_features_in_ else self.row_factors_[X]
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Write the fitted estimator to a file, see :meth:`LEML.save`; arrays among its parameters become lists."""
-        plain, names = copy.copy(self), ("weight_unlabelled", "alpha", "alpha_labels")
-        plain.set_params(**{name: _listed(getattr(self, name)) for name in names})
-        super(OneClassMF, plain).save(path)
-
     def _check_loaded(self) -> None:
         k = self.label_factors_.shape[1]
         shapes: dict[str, tuple[int, ...]] = {
@@ -427,13 +419,6 @@ class OneClassMF(Recommender, LowRankEstimator):
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} has shape {getattr(self, name).shape}, expected {shape}")
-
-
-def _listed(value: Any) -> Any:
-    """Return arrays, and sequences of them, as lists."""
-    if isinstance(value, np.ndarray | np.generic):
-        return value.tolist()
-    return [_listed(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _weights(name: str, given: Any, shape: tuple[int | None, int | None]) -> Weights:

@@ -44,7 +44,12 @@ def check_weights(name: str, values: Any, size: int) -> NDArray[np.float64]:
         ...
     ValueError: alpha holds -2.0; pass finite numbers of at least 0.
     """
-    array = np.asarray(values, float)
+    try:
+        array = np.asarray(values, float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} holds what is no number ({error}); pass a number, or an array of {size}."
+        ) from error
     if array.shape != (size,):
         raise ValueError(f"{name} has an array of shape {array.shape}; pass a number, or an array of {size}.")
     wrong = array[~((array >= 0) & (array < np.inf))]

@@ -65,11 +65,11 @@ class OneClassMFCV(MultiLabelEstimator):
         Judge by rows that were held out, or by positives that were; "auto" is rows where there are features.
     share : float, default=0.2
         How much is held out.
-    n_splits : int, default=1
+    n_splits : int, default=2
         The number of random splits whose scores are averaged.
     max_iter : int, default=15
         The most alternations of a fit.
-    path_iter : int, default=2
+    path_iter : int, default=1
         The most alternations of a step of the path.
 
     Attributes
@@ -110,12 +110,12 @@ class OneClassMFCV(MultiLabelEstimator):
         metric: Any = ("P@1", "P@3", "P@5"),
         hold_out: Literal["auto", "rows", "positives"] = "auto",
         share: float = 0.2,
-        n_splits: int = 1,
+        n_splits: int = 2,
         fit_intercept: bool = True,
         init: Literal["svd", "random"] = "svd",
         solver: Literal["auto", "cg", "tron", "gd", "direct"] = "auto",
         max_iter: int = 15,
-        path_iter: int = 2,
+        path_iter: int = 1,
         tol: float = 1e-3,
         keep_rows: bool = False,
         random_state: Any = None,

@@ -20,6 +20,7 @@ from labelgap.runtime import progress
 from labelgap.solvers.base import LinearMap
 
 STARTS = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
+PATIENCE = 2  # alternations without a better score after which a fit from the start is given up
 KEPT = 8  # points whose factors are kept for their neighbours to start from
 
 
@@ -116,8 +117,9 @@ class Search:
     def _curve(self, material: Material, judge: Judge) -> list[float]:
         scores: list[float] = []
 
-        def note(told: Iteration) -> None:
+        def note(told: Iteration) -> bool:
             scores.append(judge(told.feature_factors, told.label_factors))
+            return len(scores) - int(np.argmax(scores)) > PATIENCE
 
         self.estimator.set_params(callbacks=[note])
         fit_quietly(self.estimator, material)
