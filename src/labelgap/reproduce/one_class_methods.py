@@ -1,4 +1,4 @@
-"""How the formulations of the one-class paper are fitted: its grids, in the scale of our objective.
+"""How the formulations of the one-class paper are fitted: within the bounds of its grids, in our scale.
 
 The paper has no ½ in the squared loss, in the penalty or in the graph term. With a squared loss on the positives its
 ρ, λ and λ_w λ_g are our weight, α and γ; a logistic loss on the positives has no ½ to give, so α and γ are twice the
@@ -21,13 +21,11 @@ from sklearn.pipeline import Pipeline
 
 from labelgap.estimators import KMeansNystroem, OneClassMF
 from labelgap.model_selection import OneClassMFCV, select
+from labelgap.model_selection.one_class import ALPHAS as PENALTIES
+from labelgap.model_selection.one_class import GRAPH_ALPHAS as GRAPH_PENALTIES
+from labelgap.model_selection.one_class import RATIOS, WEIGHTS
 from labelgap.reproduce.methods import Fitted, Task, register_method
 
-# The paper's ρ, λ, λ_w λ_g and |Ω⁻| / |Ω⁺|.
-WEIGHTS = [2.0**power for power in (-9, -7, -5, -3, -1, 0)]
-PENALTIES = [2.0**power for power in (-6, -4, -2, 0, 2, 4, 6)]
-GRAPH_PENALTIES = [2.0**power for power in (-6, -3, 0, 3, 6, 8, 10)]
-RATIOS = [0.25, 0.5, 1.0, 2.0]
 LANDMARKS = [500, 1000]
 WIDTHS = ["variance", "median"]
 WIDTH_FACTORS = [0.5, 1.0, 2.0]
@@ -71,14 +69,14 @@ class Form:
         }
 
     def search(self, task: Task, graph: bool) -> OneClassMFCV:
-        """Return the search over the paper's grids, not yet fitted."""
+        """Return the search within the paper's bounds, not yet fitted."""
         return OneClassMFCV(
             **self.params(task),
             weights=self.weights,
             alphas=[self.scale * penalty for penalty in PENALTIES],
             graph_alphas=[self.scale * penalty for penalty in GRAPH_PENALTIES] if graph else None,
             ratios=RATIOS if self.subsampled else None,
-            metric=task.criteria[0],
+            metric=task.criteria,
             max_iter=task.iterations or ALTERNATIONS,
         )
 
