@@ -149,7 +149,7 @@ def recommend_ours(
     Attributes stand beside the identity, so that they add to what is learned of each user and item by itself.
     """
     counts = np.diff(Y.indptr) + 5.0
-    side = {"sample_weight": (counts / counts.mean()) ** -evening} if evening else {}
+    side = {"row_weights": (counts / counts.mean()) ** -evening} if evening else {}
     side |= {"row_graph": data.row_graph} if graph_alpha else {}
     side |= {"label_features": _beside_identity(data.label_features, of_items)} if of_items else {}
     X = _beside_identity(data.row_features, of_users) if of_users else None

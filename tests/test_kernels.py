@@ -54,6 +54,25 @@ def test_products(problem, dtype, n_jobs):
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("shape", [(3000, 60, 40), (1100, 1500, 8), (7, 5, 3), (0, 4, 4)], ids=str)
+def test_dense_products(shape, dtype, monkeypatch):
+    monkeypatch.setattr(cpu, "LARGE", 1 << 10)
+    n, m, k = shape
+    rng = np.random.default_rng(0)
+    A, B, C = (rng.standard_normal(size).astype(dtype) for size in ((n, m), (m, k), (n, k)))
+    results = []
+    for n_jobs in (1, 2):
+        with threads(n_jobs):
+            results.append((cpu.matmul(A, B), cpu.matmul_t(A, C), cpu.matmul(A.T, C), cpu.gram(C)))
+    close(results[0][0], reference.matmul(A, B), dtype)
+    close(results[0][1], reference.matmul_t(A, C), dtype)
+    close(results[0][2], reference.matmul_t(A, C), dtype)
+    close(results[0][3], reference.gram(C), dtype)
+    for alone, together in zip(*results):
+        np.testing.assert_array_equal(alone, together)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
 @pytest.mark.parametrize("loss", LOSS, ids=repr)
 def test_passes_over_known_cells(problem, dtype, loss):
     A, B, H, S = problem

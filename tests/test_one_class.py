@@ -659,12 +659,12 @@ def test_a_row_of_weight_two_counts_as_two_rows(negatives):
         common |= {"negatives": negatives, "negative_ratio": 50.0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = OneClassMF(**common).fit(X, Y, sample_weight=weight)
+        model = OneClassMF(**common).fit(X, Y, row_weights=weight)
         other = OneClassMF(**common).fit(X[twice], Y[twice])
     assert model.objective_[-1] == pytest.approx(other.objective_[-1], rel=1e-7)
     np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-3)
 
 
-def test_sample_weights_must_be_weights():
-    with pytest.raises(ValueError, match="sample_weight"):
-        OneClassMF().fit(None, np.eye(3), sample_weight=[1.0, -1.0, 1.0])
+def test_row_weightss_must_be_weights():
+    with pytest.raises(ValueError, match="row_weights"):
+        OneClassMF().fit(None, np.eye(3), row_weights=[1.0, -1.0, 1.0])

@@ -248,7 +248,10 @@ def test_recommenders_are_measured_on_a_tenth_of_the_positives(tasks, ratings):
     for name, task in tasks:
         assert task.X is None
         assert task.row_graph is ratings.row_graph
-        assert (task.n_components, task.criteria) == (25, ("P@1", "P@3", "P@5"))  # k = 64 is above the number of items
+        assert (task.n_components, task.criteria) == (
+            25,
+            ("P@1", "P@3", "P@5"),
+        )  # k = 64 is above the number of items
         train = task.Y.positives.toarray()
         test = liked & ~train
         assert not (train & ~liked).any()

@@ -89,23 +89,37 @@ _blas_limit = _BlasLimit()
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[int]:
-    """Run the block with ``n_jobs`` threads, in our kernels and in BLAS alike.
+    """Run the block with ``n_jobs`` threads of ours; each of them calls BLAS on its own part of a product.
+
+    BLAS itself gets one thread: its own wait for work in a busy loop and would take the cores from ours.
 
     >>> with threads(1):
     ...     n_threads()
     1
     """
-    if n_jobs is None:
-        yield n_threads()
-        return
     wanted = n_threads(n_jobs)
     token = _n_threads.set(wanted)
-    _blas_limit.enter(wanted)
     try:
-        yield wanted
+        with _blas(1):
+            yield wanted
     finally:
-        _blas_limit.leave(wanted)
         _n_threads.reset(token)
+
+
+@contextmanager
+def wide_blas() -> Iterator[None]:
+    """Let BLAS use all of the current threads, for one large decomposition."""
+    with _blas(n_threads()):
+        yield
+
+
+@contextmanager
+def _blas(n: int) -> Iterator[None]:
+    _blas_limit.enter(n)
+    try:
+        yield
+    finally:
+        _blas_limit.leave(n)
 
 
 @cache

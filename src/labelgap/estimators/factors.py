@@ -26,10 +26,10 @@ class FactorEstimator(MultiLabelEstimator):
         """Return the factors of validated rows, n×k."""
 
     def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        factors, H = self._embed(X), self.label_factors_
+        factors, H, kernels = self._embed(X), self.label_factors_, self._kernels()
         rows = max(1, CELLS_PER_BLOCK // len(H))
         for start in range(0, len(factors), rows):
-            scores = factors[start : start + rows] @ H.T
+            scores = kernels.matmul(factors[start : start + rows], H.T)
             scores -= scores.dtype.type(self.threshold_)
             yield scores
 

@@ -209,7 +209,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         row_graph: Any = None,
         label_graph: Any = None,
         label_features: Any = None,
-        sample_weight: Any = None,
+        row_weights: Any = None,
     ) -> Self:
         """Learn from rows X, which may be None, and the positives of Y.
 
@@ -227,7 +227,7 @@ class OneClassMF(Recommender, LowRankEstimator):
             The same between labels.
         label_features : array-like or sparse matrix of shape (L, e), optional
             Features Z of the labels.
-        sample_weight : array of shape (n,), optional
+        row_weights : array of shape (n,), optional
             How much each row counts, its positives and its unlabelled cells alike (the C_ij of eq. 2).
 
         Returns
@@ -236,7 +236,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         """
         self._check_parameters()
         with self._unchanged_on_error(), threads(self.n_jobs):
-            material = self._material(X, Y, observed, row_graph, label_graph, label_features, sample_weight)
+            material = self._material(X, Y, observed, row_graph, label_graph, label_features, row_weights)
             ended = self._fit_material(material)
         self._conclude(*ended)
         return self
@@ -279,7 +279,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         row_graph: Any = None,
         label_graph: Any = None,
         label_features: Any = None,
-        sample_weight: Any = None,
+        row_weights: Any = None,
     ) -> Material:
         """Return validated data, or say what is wrong with them."""
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
@@ -298,7 +298,7 @@ class OneClassMF(Recommender, LowRankEstimator):
             Identity(L) if right is None else make_features(right, kernels, dtype),
             _symmetric("row_graph", row_graph, n),
             _symmetric("label_graph", label_graph, L),
-            Weights() if sample_weight is None else Weights(_weight("sample_weight", sample_weight, n)),
+            Weights() if row_weights is None else Weights(_weight("row_weights", row_weights, n)),
         )
 
     def _check_labels(self, Y: Any, observed: Any) -> Labels:

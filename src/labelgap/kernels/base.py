@@ -66,6 +66,12 @@ class Backend(Protocol):
     def spmm_t(self, A: Sparse, B: Any) -> Any:
         """Aᵀ B."""
 
+    def matmul(self, A: Any, B: Any) -> Any:
+        """A B of dense matrices."""
+
+    def matmul_t(self, A: Any, B: Any) -> Any:
+        """Aᵀ B of dense matrices."""
+
     def gram(self, B: Any) -> Any:
         """BᵀB of a dense or a prepared sparse matrix, dense; float64 of a sparse one."""
 

@@ -20,6 +20,9 @@ from labelgap.kernels.elementwise import CompiledCell
 from labelgap.runtime import in_ranges, n_threads
 
 SMALL = 1 << 16  # multiply-adds below which a second thread costs more than it saves
+LARGE = 1 << 22  # multiply-adds of a dense product from which our threads share it
+TALL = 1 << 10  # rows of a result that are worth sharing
+CHUNKS = 8
 BLOCK_BYTES = 1 << 25  # a block of scores stays near the last-level cache
 
 
@@ -109,10 +112,35 @@ def spmm_t(A: CSR, B: NDArray) -> NDArray:
     return spmm(A.T, B)
 
 
+def matmul(A: NDArray, B: NDArray) -> NDArray:
+    """A B, some rows after the other on our own threads.
+
+    Threads of BLAS wait for their next call in a busy loop, and take the cores from our compiled loops meanwhile.
+    """
+    if A.shape[0] * A.shape[1] * B.shape[1] < LARGE:
+        return A @ B
+    out = np.empty((A.shape[0], B.shape[1]), np.result_type(A, B))
+    in_ranges(lambda start, stop: np.matmul(A[start:stop], B, out=out[start:stop]), _chunks(len(A)))
+    return out
+
+
+def matmul_t(A: NDArray, B: NDArray) -> NDArray:
+    """Aᵀ B: rows of the result where it has many, else sums over parts of the rows of A and B."""
+    if A.shape[1] >= TALL or A.shape[0] * A.shape[1] * B.shape[1] < LARGE:
+        return matmul(A.T, B)
+    parts = in_ranges(lambda start, stop: A[start:stop].T @ B[start:stop], _chunks(len(A)))
+    return sum(parts[1:], parts[0])
+
+
+def _chunks(n: int) -> list[int]:
+    """Cut n rows evenly, in as many parts for any number of threads, so that rounding does not depend on it."""
+    return np.unique(np.linspace(0, n, CHUNKS + 1).astype(int)).tolist()
+
+
 def gram(B: NDArray | CSR) -> NDArray:
     """BᵀB, dense; float64 where B is sparse."""
     if not isinstance(B, CSR):
-        return B.T @ B
+        return matmul_t(B, B)
     out = np.zeros((B.shape[1], B.shape[1]))
     mean_row = max(1, B.nnz // max(1, B.shape[0]))
     in_ranges(lambda start, stop: loops.gram_rows(*B.T.arrays, *B.arrays, out, start, stop), _balanced(B.T, mean_row))
@@ -184,7 +212,7 @@ def all_value(cell: Cell, A: CSR, targets: Targets, weights: Weights, B: NDArray
     """Σ over all (i, j) of p_i q_j ℓ, in row blocks."""
     fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets, *weights), 0.0
     for first, last in _blocks(*A.shape, B.itemsize):
-        total += _rows_of_block(loops.all_value, *fixed, B[first:last] @ H.T, first)
+        total += _rows_of_block(loops.all_value, *fixed, matmul(B[first:last], H.T), first)
     return float(total)
 
 
@@ -193,9 +221,9 @@ def all_model(cell: Cell, A: CSR, targets: Targets, weights: Weights, B: NDArray
     fixed, total = (CompiledCell(cell), A.indptr, A.indices, *targets, *weights), 0.0
     gradient, bends = np.empty_like(B), np.empty((len(B), 1), B.dtype)
     for first, last in _blocks(*A.shape, B.itemsize):
-        scores = B[first:last] @ H.T
+        scores = matmul(B[first:last], H.T)
         total += _rows_of_block(loops.all_gradient, *fixed, bends, scores, first)
-        np.matmul(scores, H, out=gradient[first:last])
+        gradient[first:last] = matmul(scores, H)
     return CellModel(float(total), gradient, bends, None)
 
 
@@ -203,9 +231,9 @@ def all_hessp(cell: Cell, A: CSR, targets: Targets, weights: Weights, B: NDArray
     """U H over all cells, in row blocks, the curvature computed anew at B."""
     fixed, out = (CompiledCell(cell), A.indptr, A.indices, *targets, *weights), np.empty_like(S)
     for first, last in _blocks(*A.shape, 2 * B.itemsize):
-        scores, change = B[first:last] @ H.T, S[first:last] @ H.T
+        scores, change = matmul(B[first:last], H.T), matmul(S[first:last], H.T)
         _rows_of_block(loops.all_hessp, *fixed, scores, change, first)
-        np.matmul(change, H, out=out[first:last])
+        out[first:last] = matmul(change, H)
     return out
 
 
@@ -214,7 +242,7 @@ def topk(B: NDArray, H: NDArray, k: int, exclude: CSR | None = None) -> tuple[ND
     n, L = B.shape[0], H.shape[0]
     indices, best = np.empty((n, k), np.int64), np.empty((n, k), B.dtype)
     for first, last in _blocks(n, L, B.itemsize):
-        scores = B[first:last] @ H.T
+        scores = matmul(B[first:last], H.T)
         if exclude is not None:
             _rows_of_block(loops.hide, exclude.indptr, exclude.indices, scores, first)
         _rows_of_block(loops.topk, indices[first:last], best[first:last], scores, 0)

@@ -45,6 +45,16 @@ def spmm_t(A: Any, B: Any) -> Any:
     return A.T @ B
 
 
+def matmul(A: Any, B: Any) -> Any:
+    """A B."""
+    return A @ B
+
+
+def matmul_t(A: Any, B: Any) -> Any:
+    """Aᵀ B."""
+    return A.T @ B
+
+
 def gram(B: Any) -> Any:
     """BᵀB."""
     product = B.T @ B

@@ -159,14 +159,14 @@ class OneClassMFCV(MultiLabelEstimator):
         row_graph: Any = None,
         label_graph: Any = None,
         label_features: Any = None,
-        sample_weight: Any = None,
+        row_weights: Any = None,
     ) -> Self:
         """Choose parameters on held-out positives, then learn from everything; see :meth:`OneClassMF.fit`."""
         metrics = self._check_parameters()
         best = self._estimator()
         with self._unchanged_on_error(), threads(self.n_jobs):
             axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
-            material = best._material(X, Y, observed, row_graph, label_graph, label_features, sample_weight)
+            material = best._material(X, Y, observed, row_graph, label_graph, label_features, row_weights)
             folds = self._folds(material, X, metrics)
             search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
             search.run()

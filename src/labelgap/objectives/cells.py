@@ -117,7 +117,7 @@ class _KnownGiven:
         """As if the curvature of a cell were the product of its row's mean and its label's share."""
         mean = columns.mean()
         shares = columns / mean if mean else columns
-        M = self.H.T @ (shares.astype(self.H.dtype) * self.H)
+        M = self.cells.kernels.matmul_t(self.H, shares.astype(self.H.dtype) * self.H)
         return Kronecker(0.0, Identity(len(rows)), M, rows, exact=False)
 
 
@@ -214,8 +214,8 @@ class _AllSquaredGiven(Quadratic):
         self.M = self._gram(H, cells.weights.columns)
 
     def _gram(self, B: Array, weights: Array | float) -> Array:
-        gram = self.cells.kernels.gram
-        return B.T @ (weights * B) if np.ndim(weights) else gram(B) * weights
+        kernels = self.cells.kernels
+        return kernels.matmul_t(B, weights * B) if np.ndim(weights) else kernels.gram(B) * weights
 
     @cached_property
     def exact_M(self) -> Array:
@@ -231,8 +231,9 @@ class _AllSquaredGiven(Quadratic):
 
     def model(self, B: Array) -> Model:
         form = Kronecker(0.0, Identity(len(B)), self.M, self.p)
-        gradient = self._weighted(B @ self.M) - self.R
-        return Model(self.value(B), gradient, lambda S: self._weighted(S @ self.M), form)
+        times = self.cells.kernels.matmul
+        gradient = self._weighted(times(B, self.M)) - self.R
+        return Model(self.value(B), gradient, lambda S: self._weighted(times(S, self.M)), form)
 
     def through(self, features: LinearMap) -> Objective:
         """The same in W, B = X W, with the d×d matrix Xᵀ diag(p) X made beforehand."""
@@ -252,12 +253,18 @@ class _Precomputed(Quadratic):
 
     def value(self, W: Array) -> float:
         exact = W.astype(float)
-        return 0.5 * self.inner.cells.squares + inner(exact, 0.5 * self.outer @ exact @ self.inner.exact_M - self.R)
+        image = self._image(self.outer, exact, self.inner.exact_M)
+        return 0.5 * self.inner.cells.squares + inner(exact, 0.5 * image - self.R)
 
     def model(self, W: Array) -> Model:
         p, M = self.inner.p, self.inner.M
         form = Kronecker(0.0, self.features, M, float(np.mean(p)), exact=np.ndim(p) == 0)
-        return Model(self.value(W), self._outer @ W @ M - self.R, lambda S: self._outer @ S @ M, form)
+        gradient = self._image(self._outer, W, M) - self.R
+        return Model(self.value(W), gradient, lambda S: self._image(self._outer, S, M), form)
+
+    def _image(self, outer: Array, W: Array, M: Array) -> Array:
+        times = self.inner.cells.kernels.matmul
+        return times(times(outer, W), M)
 
 
 class CellsSum:

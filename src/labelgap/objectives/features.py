@@ -9,7 +9,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from labelgap.kernels import Backend
+from labelgap.kernels import Backend, of
+from labelgap.runtime import wide_blas
 from labelgap.solvers.base import Array, LinearMap, Spectrum
 
 # The order up to which an eigendecomposition pays for itself: 6 s at 5,000 on two cores, and eight times as long at
@@ -26,11 +27,11 @@ class Eigenvectors:
 
     def rotate(self, R: Array) -> Array:
         """Vᵀ R."""
-        return self.vectors.T @ R
+        return of(R).matmul_t(self.vectors, R)
 
     def restore(self, Z: Array) -> Array:
         """V Z."""
-        return self.vectors @ Z
+        return of(Z).matmul(self.vectors, Z)
 
 
 class Ones:
@@ -110,7 +111,8 @@ class _WithSpectrum:
         """Small eigenvalues matter next to a ridge, so the Gram matrix and its eigenvectors are found in float64."""
         n, d = self.shape
         small = self.gram() if d <= n else self.outer_gram()
-        values, vectors = scipy.linalg.eigh(small, driver="evd", overwrite_a=True)
+        with wide_blas():
+            values, vectors = scipy.linalg.eigh(small, driver="evd", overwrite_a=True)
         values = np.maximum(values, 0)
         if d > n:
             # A direction is Aᵀu / √value: below this its rounding error would outweigh it.
@@ -155,10 +157,10 @@ class DenseFeatures(_WithSpectrum):
         self.shape = self.matrix.shape
 
     def times(self, W: Array) -> Array:
-        return self.matrix @ W
+        return self.kernels.matmul(self.matrix, W)
 
     def t_times(self, B: Array) -> Array:
-        return self.matrix.T @ B
+        return self.kernels.matmul_t(self.matrix, B)
 
     def column_squares(self) -> Array:
         return self._squares

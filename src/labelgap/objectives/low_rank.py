@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.linalg
 
+from labelgap.kernels import of
 from labelgap.objectives.base import Ridge, Sum, Through
 from labelgap.objectives.cells import Cells
 from labelgap.objectives.features import Identity
@@ -135,6 +136,7 @@ def _balanced(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
     root = np.sqrt(S)
     width = len(S)
     new_W, new_H = np.zeros_like(W), np.zeros_like(H)
-    new_W[:, :width] = QW @ (U[:, :width] * (root * W.dtype.type(ratio)))
-    new_H[:, :width] = QH @ (Vt.T[:, :width] * (root / H.dtype.type(ratio)))
+    times = of(W).matmul
+    new_W[:, :width] = times(QW, U[:, :width] * (root * W.dtype.type(ratio)))
+    new_H[:, :width] = times(QH, Vt.T[:, :width] * (root / H.dtype.type(ratio)))
     return new_W, new_H

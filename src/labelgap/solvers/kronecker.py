@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import scipy.linalg
 
+from labelgap.kernels import of
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Spectrum
 from labelgap.solvers.cg import CGResult, conjugate_gradient
 
@@ -31,13 +32,13 @@ class Rotated:
     def solve(self, R: Array) -> Array:
         """Return K⁻¹ R by the eigenvectors; directions that neither term sees stay 0 (the least-norm solution)."""
         assert self.spectrum is not None
-        R = R @ self.Q
+        R = of(R).matmul(R, self.Q)
         along = self.spectrum.rotate(R)
         solved = self.spectrum.restore(self._inverse * along)
         if len(self.spectrum.values) < len(R) and self.ridge > 0:
             # Outside the row space of A only the ridge acts.
             solved += (R - self.spectrum.restore(along)) / self.dtype.type(self.ridge)
-        return solved @ self.Q.T
+        return of(R).matmul(solved, self.Q.T)
 
     @cached_property
     def _inverse(self) -> Array:
@@ -60,9 +61,15 @@ class Rotated:
             return image
 
         found = conjugate_gradient(
-            product, R @ self.Q, tol=tol, max_iter=max_iter, blocks="columns", precondition=lambda r: r * inverse
+            product,
+            of(R).matmul(R, self.Q),
+            tol=tol,
+            max_iter=max_iter,
+            blocks="columns",
+            precondition=lambda r: r * inverse,
         )
-        return found._replace(x=found.x @ self.Q.T, residual=found.residual @ self.Q.T)
+        back = of(R).matmul
+        return found._replace(x=back(found.x, self.Q.T), residual=back(found.residual, self.Q.T))
 
 
 def preconditioner(kronecker: Kronecker | None, dtype: np.dtype) -> Callable[[Array], Array] | None:
