@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` runs them all, one after the other."""
+"""``python -m benchmarks`` runs them all, one after the other, but for those that compare with installed peers."""
 
 from benchmarks import one_class, products, reader, scale, scaling, solver
 

@@ -20,6 +20,7 @@ from labelgap.objectives import LowRank, make_features
 from labelgap.objectives.cells import Weights
 from labelgap.objectives.graph import GraphPenalty
 from labelgap.objectives.one_class import OneClass
+from labelgap.runtime import threads
 
 ROWS, FEATURES, FEATURES_PER_ROW, COMPONENTS = 20_000, 2_000, 20, 64
 BASE = {"labels": 1_000, "positives_per_row": 20}
@@ -57,6 +58,7 @@ def _times(objective: Any, at: Any) -> tuple[float, float]:
     return best_of(lambda: objective.model(at), 3), best_of(lambda: model.hessp(at), 3)
 
 
+@threads(None)
 def main() -> None:
     for name, sizes in RANGES.items():
         times = np.array([seconds(**(BASE | {name: size})) for size in sizes])

@@ -2,9 +2,9 @@
 
 Run as ``python -m benchmarks.recommender`` with LABELGAP_DATA set. Positives are the ratings of 4 and 5; each of five
 random splits holds out 10 % of them. Items with a training positive are left out of a user's ranking, users without
-test positives out of the mean. Every method chooses its parameters by P@5 on a fifth of the training positives of
-split 0, on a grid of the same size; the test positives play no part in it. Seconds are those of training with the
-chosen parameters, after one run that is not timed, so that neither imports nor compilation count.
+test positives out of the mean. In each split every method chooses its parameters by nDCG@5 on a fifth of that split's
+training positives, on a grid of the same size; the test positives play no part in it. Seconds are those of training
+with the chosen parameters, after one run that is not timed, so that neither imports nor compilation count.
 """
 
 from __future__ import annotations
@@ -77,19 +77,22 @@ def judge(test: sp.csr_array, ranked: Ranked) -> Result:
 
 
 def choose(method: Method, train: sp.csr_array) -> dict[str, Any]:
-    """Return the parameters with the best P@5 on a fifth of the training positives."""
+    """Return the parameters with the best nDCG@5 on a fifth of the training positives."""
     inner = Split(*hold_out_positives(train, 0.2, random_state=0))
     tried = [(judge(inner.test, method.recommend(inner.train, DEPTH, **point)), point) for point in method.points()]
-    result, point = max(tried, key=lambda pair: pair[0]["P@5"])
+    result, point = max(tried, key=lambda pair: pair[0]["nDCG@5"])
     print(f"{method.name}: {point}, the best of {len(tried)}; held-out {describe(result, MEASURES)}", flush=True)
     return point
 
 
 def measure(method: Method, splits: Sequence[Split]) -> list[Result]:
-    """Return the results on all splits, with parameters that were chosen within the first one's training part."""
-    recommend = partial(method.recommend, **choose(method, splits[0].train))
-    recommend(splits[0].train, DEPTH)
-    return [judge(split.test, recommend(split.train, DEPTH)) for split in splits]
+    """Return the results on all splits, with parameters that were chosen within each one's training part."""
+    results = []
+    for split in splits:
+        recommend = partial(method.recommend, **choose(method, split.train))
+        recommend(split.train, DEPTH)
+        results.append(judge(split.test, recommend(split.train, DEPTH)))
+    return results
 
 
 def peer_methods(data: Interactions) -> Iterator[Method]:
@@ -176,7 +179,7 @@ def neighbours(attributes: sp.csr_array, n: int = 10) -> sp.csr_array:
 
 
 def our_methods(data: Interactions) -> Iterator[Method]:
-    """Yield ours: SQ-wSQ, LR-wSQ, LR-wSQ with the graph of users, LR-wSQ with features of both sides."""
+    """Yield ours: SQ-wSQ, LR-wSQ, LR-wSQ with the graph of users, LR-wSQ with attributes of both sides as graphs."""
     for name, grid in OUR_GRIDS.items():
         yield Method(f"labelgap {name}", partial(recommend_ours, data=data), grid)
 

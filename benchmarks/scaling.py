@@ -10,6 +10,7 @@ from labelgap.kernels import cpu
 from labelgap.losses import Logistic, Squared
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import as_labels, hide_cells
+from labelgap.runtime import threads
 
 BASE = {"n": 20_000, "features_per_row": 50, "k": 64, "observed": 0.02}
 RANGES = {
@@ -38,6 +39,7 @@ def products(n: int, features_per_row: int, k: int, observed: float, *, gaps: bo
     return best_of(lambda: objective.model(W)), best_of(lambda: model.hessp(S))
 
 
+@threads(None)
 def main() -> None:
     for gaps in (False, True):
         rows = []

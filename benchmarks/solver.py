@@ -19,6 +19,7 @@ from labelgap.kernels import cpu
 from labelgap.losses import Squared
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import as_labels
+from labelgap.runtime import threads
 from labelgap.solvers import (
     Alternation,
     Direct,
@@ -79,6 +80,7 @@ def trace(form: type[LowRank], solver: Solver, init: str, X, Y, k: int, alpha: f
     return np.array(state.history), np.array(seconds)
 
 
+@threads(None)
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--alpha", type=float, default=1.0)

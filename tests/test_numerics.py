@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from labelgap import LEML, hide_cells
 from labelgap.kernels import cpu
@@ -131,6 +131,15 @@ def test_overlapping_blocks_give_blas_its_threads_back():
             assert blas_threads() == {2}
         assert blas_threads() == {1}
     worker.join()
+    assert blas_threads() == before
+
+
+def test_blas_never_gets_more_threads_than_it_was_found_with():
+    before = blas_threads()
+    with threadpool_limits(1, user_api="blas"), threads(2), wide_blas():
+        assert blas_threads() == {1}
+    with pytest.raises(RuntimeError), threads(2), wide_blas():
+        raise RuntimeError
     assert blas_threads() == before
 
 

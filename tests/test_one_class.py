@@ -665,6 +665,28 @@ def test_a_row_of_weight_two_counts_as_two_rows(negatives):
     np.testing.assert_allclose(model.decision_function(X), other.decision_function(X), atol=1e-3)
 
 
-def test_row_weightss_must_be_weights():
+def test_a_graph_is_not_solved_directly():
+    graph = np.ones((6, 6)) - np.eye(6)
+    with pytest.raises(ValueError, match="solver='direct'"):
+        OneClassMF(
+            2, loss="squared", weight_unlabelled=1.0, negative_target=0.0, solver="direct", random_state=0
+        ).fit(None, np.eye(6), row_graph=graph)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_a_target_that_draws_unlabelled_cells_up_is_refused(loss):
+    with pytest.raises(ValueError, match="negative_target=0"):
+        OneClassMF(loss_unlabelled=loss, negative_target=0.0).fit(None, np.eye(3))
+
+
+@pytest.mark.parametrize("graph", [object(), [[1], [1, 2]], "graph", np.ones((3, 3), complex)], ids=repr)
+def test_a_graph_that_is_no_matrix(graph):
+    with pytest.raises(ValueError, match="row_graph is no similarity matrix"):
+        OneClassMF(2).fit(None, np.eye(3), row_graph=graph)
+
+
+def test_row_weights_must_be_weights():
+    with pytest.raises(ValueError, match="row_weights has an array of shape"):
+        OneClassMF().fit(None, np.eye(3), row_weights=2.0)
     with pytest.raises(ValueError, match="row_weights"):
         OneClassMF().fit(None, np.eye(3), row_weights=[1.0, -1.0, 1.0])

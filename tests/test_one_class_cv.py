@@ -558,3 +558,12 @@ def test_a_fitted_search_survives_a_bad_fit(data):
         model.fit(X[1:], Y)
     np.testing.assert_array_equal(model.decision_function(X), before)
     assert model.table_ is table
+
+
+def test_it_answers_as_its_best_estimator(data):
+    _, Y, _ = data
+    model = make().fit(None, Y)
+    best = model.best_estimator_
+    np.testing.assert_array_equal(model.similar_items([1], k=2)[0], best.similar_items([1], k=2)[0])
+    np.testing.assert_array_equal(model.fold_in_rows(Y[:2]), best.fold_in_rows(Y[:2]))
+    np.testing.assert_array_equal(model.fold_in_labels(Y.T[:2]), best.fold_in_labels(Y.T[:2]))

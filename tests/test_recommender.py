@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from labelgap import Labels, OneClassMF, load
 from labelgap.losses import LOSSES
@@ -272,3 +274,18 @@ def test_nothing_works_before_fit():
     ):
         with pytest.raises(NotFittedError):
             getattr(OneClassMF(), method)(argument)
+
+
+def test_a_label_folded_in_again_sees_the_weights_of_rows():
+    rng = np.random.default_rng(3)
+    Y = (rng.random((25, 8)) < 0.4).astype(float)
+    model = OneClassMF(2, alpha=0.5, dtype="float64", random_state=0, tol=1e-12, max_iter=500)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(None, Y, row_weights=rng.uniform(0.2, 3, 25))
+    np.testing.assert_allclose(model.fold_in_labels(Y.T), model.label_factors_, atol=2e-2)
+
+
+def test_nobody_gets_no_recommendation():
+    model = OneClassMF(2, random_state=0).fit(None, np.eye(5))
+    assert [part.shape for part in model.recommend([], k=2)] == [(0, 2), (0, 2)]

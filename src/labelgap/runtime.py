@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -48,40 +47,48 @@ def n_threads(n_jobs: int | None = None) -> int:
 
 
 class _BlasLimit:
-    """The number of BLAS threads, shared by overlapping blocks of several threads: the last to enter decides."""
+    """The number of BLAS threads, shared by overlapping blocks of several threads: the last to enter decides.
+
+    No block has more of them than BLAS had before the first was entered: the user, or a pool of workers, chose that.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wanted: list[int] = []
+        self._wanted: dict[object, int] = {}
         self._original: Any = None
+        self._most = 0
 
-    def enter(self, n: int) -> None:
+    def enter(self, n: int) -> object:
+        token = object()
         with self._lock:
-            limit = _current_controller().limit(limits=n)
+            if not self._wanted:
+                self._most = max((lib["num_threads"] for lib in _controller().info()), default=1)
+            limit = _limit(min(n, self._most))
             if not self._wanted:
                 self._original = limit
-            self._wanted.append(n)
+            self._wanted[token] = n
+        return token
 
-    def leave(self, n: int) -> None:
+    def leave(self, token: object) -> None:
         with self._lock:
-            self._wanted.remove(n)
+            del self._wanted[token]
             if self._wanted:
-                _current_controller().limit(limits=self._wanted[-1])
+                _limit(min(list(self._wanted.values())[-1], self._most))
             else:
                 self._original.restore_original_limits()
 
 
-def _current_controller() -> Any:
-    return _controller("sklearn" in sys.modules)
+def _limit(n: int) -> Any:
+    return _controller().limit(limits=n)
 
 
 @cache
-def _controller(with_sklearn: bool) -> Any:
-    """Return a controller of the libraries that are loaded when it is made: scikit-learn brings one of its own."""
-    import scipy.linalg  # noqa: F401, before any product could load it
+def _controller() -> Any:
+    """Return a controller of BLAS alone: loops of other libraries that run on OpenMP keep their threads."""
+    import scipy.linalg  # noqa: F401, a controller knows the libraries that are loaded when it is made
     from threadpoolctl import ThreadpoolController
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas")
 
 
 _blas_limit = _BlasLimit()
@@ -108,18 +115,18 @@ def threads(n_jobs: int | None) -> Iterator[int]:
 
 @contextmanager
 def wide_blas() -> Iterator[None]:
-    """Let BLAS use all of the current threads, for one large decomposition."""
+    """Let BLAS use the current threads, for one large decomposition; no more than it was found with."""
     with _blas(n_threads()):
         yield
 
 
 @contextmanager
 def _blas(n: int) -> Iterator[None]:
-    _blas_limit.enter(n)
+    token = _blas_limit.enter(n)
     try:
         yield
     finally:
-        _blas_limit.leave(n)
+        _blas_limit.leave(token)
 
 
 @cache
@@ -128,8 +135,9 @@ def _pool(size: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child inherits the executor but none of its threads.
+    # A forked child inherits the executor but none of its threads, and perhaps a lock that nobody will open.
     os.register_at_fork(after_in_child=_pool.cache_clear)
+    os.register_at_fork(after_in_child=_blas_limit.__init__)  # type: ignore[misc]
 
 
 def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[Any]:

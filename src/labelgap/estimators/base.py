@@ -220,8 +220,8 @@ def _plain(name: str, value: Any) -> Any:
     """Return a parameter as JSON can hold it."""
     if isinstance(value, Loss) and type(value) is LOSSES.get(value.name):
         value = value.name
-    if isinstance(value, np.generic | np.ndarray):
-        value = value.tolist()
+    if hasattr(value, "__array__"):
+        value = np.asarray(value).tolist()
     if isinstance(value, tuple | list):
         value = [_plain(name, part) for part in value]
     if isinstance(value, type | np.dtype):

@@ -18,10 +18,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.utils import check_array, check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
 
 from labelgap.datasets.records import canonical
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.runtime import threads
+from labelgap.kernels import of
+from labelgap.runtime import threads, wide_blas
 
 # From k-means++ seeds five rounds come within 1 % of the error at convergence, and the Nyström error is the same.
 ROUNDS = 5
@@ -118,12 +120,13 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         self._check_parameters()
         rows = _door(check_array(X, estimator=self, input_name="X", **ROWS))
         rng = check_random_state(self.random_state)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs) as n, threadpool_limits(n, user_api="openmp"):  # K-means has loops of its own
             sample = _sample(rows, self.max_fit_rows, rng)
             different = _different_rows(sample, SEED_ROWS_PER_LANDMARK * self.n_landmarks)
             gamma = self._width(rows, different)
             landmarks = _landmarks(sample, different, self.n_landmarks, rng)
-            whitening = _inverse_root(_kernel(landmarks, None, gamma))
+            with wide_blas():
+                whitening = _inverse_root(_kernel(landmarks, None, gamma))
         validate_data(self, X, skip_check_array=True)  # only now, so that a fit that fails leaves all as it was
         self.landmarks_, self.gamma_, self.whitening_ = landmarks, gamma, whitening
         return self
@@ -183,7 +186,7 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         size = max(1, VALUES_PER_BLOCK // width)
         for rows in gen_batches(X.shape[0], size):
             near = _kernel(X[rows].astype(np.float64), self.landmarks_, self.gamma_)
-            yield rows, (near @ self.whitening_).astype(X.dtype, copy=False)
+            yield rows, of(near).matmul(near, self.whitening_).astype(X.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -128,6 +128,8 @@ class OneClassMF(Recommender, LowRankEstimator):
         B, where ``keep_rows`` says so.
     seen_ : csr_array of shape (n, L)
         The positives of the training rows, likewise.
+    row_weights_ : ndarray of shape (n,)
+        The weights of the training rows, likewise, where there were any.
     unlabelled_share_ : float
         The share of the unlabelled cells that counted: 1, or less where they were subsampled.
     objective_, n_iter_, status_ :
@@ -252,6 +254,8 @@ class OneClassMF(Recommender, LowRankEstimator):
         labels = material.labels
         self._store_history(state)
         self._store_factors(problem, state.W, state.H, labels)
+        if hasattr(self, "row_factors_") and not material.importance.uniform:
+            self.row_weights_ = np.ravel(material.importance.rows)
         self.container_, self.n_labels_ = labels.container, labels.shape[1]
         self.unlabelled_share_ = self._counted_share(labels)
         self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
@@ -266,6 +270,11 @@ class OneClassMF(Recommender, LowRankEstimator):
         check_number("negative_ratio", self.negative_ratio, Real, least=0)
         if not isinstance(self.negative_target, Real) or not np.isfinite(self.negative_target):
             raise ValueError(f"negative_target={self.negative_target!r} is out of range; pass a finite number.")
+        if get_loss(self.loss_unlabelled).negative < 0 <= self.negative_target:
+            raise ValueError(
+                f"negative_target={self.negative_target!r} would draw unlabelled cells up under "
+                f"loss_unlabelled={self.loss_unlabelled!r}, a loss of margins; pass a number below 0, such as -1."
+            )
         check_number("graph_alpha", self.graph_alpha, Real, least=0)
         check_number("label_graph_alpha", self.label_graph_alpha, Real, least=0, optional=True)
         check_choice("solver", self.solver, ("auto", "cg", "tron", "gd", "direct"))
@@ -298,15 +307,15 @@ class OneClassMF(Recommender, LowRankEstimator):
             Identity(L) if right is None else make_features(right, kernels, dtype),
             _symmetric("row_graph", row_graph, n),
             _symmetric("label_graph", label_graph, L),
-            Weights() if row_weights is None else Weights(_weight("row_weights", row_weights, n)),
+            Weights() if row_weights is None else Weights(check_weights("row_weights", row_weights, n)[:, None]),
         )
 
     def _check_labels(self, Y: Any, observed: Any) -> Labels:
         if Y is None:
             raise ValueError("Y is None; pass the positives, one row for each user and one column for each label.")
         labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
-        if min(labels.shape) == 0:
-            raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
+        if min(labels.shape) == 0 or labels.n_known == 0:
+            raise ValueError(f"Y has shape {labels.shape} and {labels.n_known} known cells; pass at least one.")
         return labels
 
     def _check_label_features(self, Z: Any, L: int) -> Any:
@@ -381,7 +390,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         return solvers["direct" if isinstance(problem.cells, AllCellsSquared) and problem.plain else "cg"]
 
     def _store_factors(self, problem: LowRank, W: NDArray, H: NDArray, labels: Labels) -> None:
-        for name in ("label_feature_factors_", "row_factors_", "seen_"):
+        for name in ("label_feature_factors_", "row_factors_", "seen_", "row_weights_"):
             self.__dict__.pop(name, None)
         featureless = isinstance(problem.left, Identity)
         if featureless:

@@ -28,12 +28,14 @@ class Recommender(FactorEstimator):
         min over b of Σ over its positives of ℓ(1, b·h_j) + Σ over the rest of p q_j · ½ (ā − b·h_j)² + (α/2) ‖b‖²
 
     with the mean of the training rows for p and α. Where only a share of the unlabelled cells was drawn in training,
-    all of them count here, by that share.
+    all of them count here, by that share. Features and graphs play no part in it: a newcomer is known by its
+    positives alone, and the penalty is on its factors even where training had it on those of the features.
     """
 
     if TYPE_CHECKING:  # what a class declares, every model file must have; these depend on keep_rows
         row_factors_: NDArray
         seen_: sp.csr_array
+        row_weights_: NDArray
     unlabelled_share_: float
     alpha: Any
     alpha_labels: Any
@@ -93,7 +95,7 @@ class Recommender(FactorEstimator):
         positives = self._check_newcomers("positives", positives, self.n_labels_)
         p, q = self._one_class((None, self.n_labels_)).weights
         weights = Weights.of(float(np.mean(p)) * self.unlabelled_share_, q)
-        return self._fold_in(positives, self.label_factors_, weights, self.alpha)
+        return self._fold_in(positives, self.label_factors_, weights, Weights(), self.alpha)
 
     def fold_in_labels(self, positives: Any) -> NDArray:
         """Return the factors of new labels from the training rows that have them, shape (labels, n)."""
@@ -103,13 +105,16 @@ class Recommender(FactorEstimator):
         p, q = self._one_class((len(rows), None)).weights
         weights = Weights.of(float(np.mean(q)) * self.unlabelled_share_, p)
         alpha = self.alpha if self.alpha_labels is None else self.alpha_labels
-        return self._fold_in(positives, rows, weights, alpha)
+        importance = Weights(1.0, self.row_weights_[:, None]) if hasattr(self, "row_weights_") else Weights()
+        return self._fold_in(positives, rows, weights, importance, alpha)
 
-    def _fold_in(self, positives: sp.csr_array, H: NDArray, weights: Weights, alpha: Any) -> NDArray:
+    def _fold_in(
+        self, positives: sp.csr_array, H: NDArray, weights: Weights, importance: Weights, alpha: Any
+    ) -> NDArray:
         start = np.zeros((positives.shape[0], H.shape[1]), H.dtype)
         if not len(start):
             return start
-        one_class = replace(self._one_class((None, None)), weights=weights)
+        one_class = replace(self._one_class((None, None)), weights=weights, importance=importance)
         with threads(self.n_jobs):
             data = one_class.cells(positives, self._kernels(), H.dtype.type).given(H)
             return NewtonCG(tol=1e-4).minimize(Sum([data, Ridge(float(np.mean(alpha)))]), start).x
@@ -133,6 +138,7 @@ class Recommender(FactorEstimator):
     def _check_ids(name: str, values: Any, size: int) -> NDArray:
         """Return numbers of rows or labels; refuse what is no integer or was not in fit."""
         ids = np.atleast_1d(np.asarray(values))
+        ids = ids.astype(np.intp) if ids.size == 0 else ids
         if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
             raise ValueError(
                 f"{name} holds values of type {ids.dtype} and shape {ids.shape}; pass a list of integers."

@@ -22,7 +22,7 @@ from labelgap.runtime import in_ranges, n_threads
 SMALL = 1 << 16  # multiply-adds below which a second thread costs more than it saves
 LARGE = 1 << 22  # multiply-adds of a dense product from which our threads share it
 TALL = 1 << 10  # rows of a result that are worth sharing
-CHUNKS = 8
+CHUNKS = 32
 BLOCK_BYTES = 1 << 25  # a block of scores stays near the last-level cache
 
 

@@ -38,7 +38,7 @@ Fold = tuple[Material, LinearMap, Labels, Any]  # to train on; rows to rank labe
 
 
 class OneClassMFCV(MultiLabelEstimator):
-    """:class:`OneClassMF` with its weight, penalties and number of alternations chosen on held-out positives.
+    """:class:`OneClassMF` with its weight, penalties and number of alternations chosen on held-out data.
 
     A path goes through the weights, and at each of them along the penalties while the held-out score rises, each fit
     starting from the factors of its neighbour. Around the best point of the path, fits from the start are judged
@@ -71,6 +71,8 @@ class OneClassMFCV(MultiLabelEstimator):
         The most alternations of a fit.
     path_iter : int, default=1
         The most alternations of a step of the path.
+    keep_rows : bool, default=False
+        As in :class:`OneClassMF`.
 
     Attributes
     ----------
@@ -79,7 +81,7 @@ class OneClassMFCV(MultiLabelEstimator):
     best_score_ : float
         Its score on what was held out.
     best_estimator_ : OneClassMF
-        Fitted with it on everything.
+        Fitted with it on everything, for exactly the number of alternations chosen (its ``tol`` is 0).
     table_ : list of dict
         Every candidate visited, in order, with its score.
 
@@ -106,6 +108,8 @@ class OneClassMFCV(MultiLabelEstimator):
         weights: Sequence[float] | None = None,
         alphas: Sequence[float] | None = None,
         graph_alphas: Sequence[float] | None = None,
+        label_graph_alpha: float | None = None,
+        alpha_labels: Any = None,
         ratios: Sequence[float] | None = None,
         metric: Any = ("P@1", "P@3", "P@5"),
         hold_out: Literal["auto", "rows", "positives"] = "auto",
@@ -132,6 +136,8 @@ class OneClassMFCV(MultiLabelEstimator):
         self.weights = weights
         self.alphas = alphas
         self.graph_alphas = graph_alphas
+        self.label_graph_alpha = label_graph_alpha
+        self.alpha_labels = alpha_labels
         self.ratios = ratios
         self.metric = metric
         self.hold_out = hold_out
@@ -228,7 +234,8 @@ class OneClassMFCV(MultiLabelEstimator):
             )
             if held_out.positives.nnz == 0:
                 raise ValueError(
-                    f"share={self.share} of the {'rows' if by_rows else 'positives'} of Y holds no positive, so that "
+                    f"share={self.share} of the {'rows' if by_rows else 'positives'} of Y, which has "
+                    f"{material.labels.positives.nnz} positives in {len(material.labels)} rows, holds none, so that "
                     "nothing can be judged by it; raise share, or pass more positives."
                 )
             yield train, Judge(rows, material.right, held_out, seen, metrics, get_backend(self.device))
@@ -270,6 +277,23 @@ class OneClassMFCV(MultiLabelEstimator):
         """See :meth:`OneClassMF.recommend`."""
         check_is_fitted(self)
         return self.best_estimator_.recommend(users, k, exclude_seen=exclude_seen)
+
+    def similar_labels(self, labels: Any, k: int = 10) -> tuple[NDArray, NDArray]:
+        """See :meth:`OneClassMF.similar_labels`."""
+        check_is_fitted(self)
+        return self.best_estimator_.similar_labels(labels, k)
+
+    similar_items = similar_labels
+
+    def fold_in_rows(self, positives: Any) -> NDArray:
+        """See :meth:`OneClassMF.fold_in_rows`."""
+        check_is_fitted(self)
+        return self.best_estimator_.fold_in_rows(positives)
+
+    def fold_in_labels(self, positives: Any) -> NDArray:
+        """See :meth:`OneClassMF.fold_in_labels`."""
+        check_is_fitted(self)
+        return self.best_estimator_.fold_in_labels(positives)
 
     def save(self, path: Any) -> None:
         """Write the best estimator, which is an :class:`OneClassMF` with the parameters that were chosen."""

@@ -11,7 +11,7 @@ import numpy as np
 from labelgap.objectives.features import Identity
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, inner
 
-LEAST_WEIGHT = 1e-2  # of a row in a merged Kronecker form, relative to the mean
+LEAST_WEIGHT, MOST_WEIGHT = 1e-2, 1e2  # of a row in a merged Kronecker form, relative to the mean
 
 
 def parabola(value: float, slope: float, curvature: float) -> Callable[[float], float]:
@@ -115,11 +115,12 @@ def _total_kronecker(parts: list[Kronecker | None]) -> Kronecker | None:
     known = [part for part in parts if part is not None]
     data = [part for part in known if part.features is not None]
     ridge = sum(part.ridge for part in known)
+    exact = len(known) == len(parts) and all(part.exact for part in known)
     if not data:
-        return Kronecker(ridge, exact=len(known) == len(parts)) if known else None
+        return Kronecker(ridge, exact=exact) if known else None
     largest = max(data, key=_size)
     merged = reduce(merge, [part for part in data if part.features == largest.features])
-    exact = merged.exact and len(known) == len(parts) and all(part.features == largest.features for part in data)
+    exact = exact and merged.exact and all(part.features == largest.features for part in data)
     if np.ndim(ridge) and not isinstance(merged.features, Identity):
         ridge, exact = float(np.mean(ridge)), False
     return replace(merged, ridge=ridge, exact=exact)
@@ -147,7 +148,7 @@ def merge(a: Kronecker, b: Kronecker) -> Kronecker:
     if exact or total <= 0:
         return Kronecker(0.0, a.features, M, 1.0, exact)
     weights = (np.asarray(a.weights) * np.trace(a.M) + np.asarray(b.weights) * np.trace(b.M)) / total
-    return Kronecker(0.0, a.features, M, np.maximum(weights, LEAST_WEIGHT), False)
+    return Kronecker(0.0, a.features, M, np.clip(weights, LEAST_WEIGHT, MOST_WEIGHT), False)
 
 
 def _total(arrays: list[Array]) -> Array:

@@ -61,7 +61,7 @@ class Weights(NamedTuple):
     @property
     def uniform(self) -> bool:
         """Whether every cell has the weight 1."""
-        return np.ndim(self.rows) == np.ndim(self.columns) == 0 and self.columns == 1
+        return np.ndim(self.rows) == np.ndim(self.columns) == 0 and self.rows == self.columns == 1
 
     def of_rows(self, rows: Array) -> Weights:
         """Return the weights of some of the rows."""

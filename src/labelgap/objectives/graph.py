@@ -69,7 +69,12 @@ def check_graph(name: str, graph: Any, size: int) -> sp.csr_array:
         ...
     ValueError: row_graph has shape (2, 3); pass a square similarity matrix, a row for each of the 2 nodes.
     """
-    matrix = sp.csr_array(graph, dtype=float)
+    try:
+        if np.iscomplexobj(graph.data if sp.issparse(graph) else graph):
+            raise TypeError("its weights are complex")
+        matrix = sp.csr_array(graph, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} is no similarity matrix ({error}); pass a sparse or dense square one.") from error
     if matrix.shape != (size, size):
         raise ValueError(
             f"{name} has shape {matrix.shape}; pass a square similarity matrix, a row for each of the {size} nodes."

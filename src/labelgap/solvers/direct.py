@@ -26,8 +26,8 @@ class Direct:
         model = objective.model(start)
         if model.kronecker is None or not model.kronecker.exact:
             raise ValueError(
-                "solver='direct' solves squared loss with every label observed; "
-                "use solver='cg' or 'tron' (or 'auto') for other losses and for missing labels."
+                "solver='direct' solves squared loss on every cell with one weight and one penalty; use solver='cg' "
+                "or 'tron' (or 'auto') for other losses, for missing labels and with graphs."
             )
         rotated = Rotated(model.kronecker, start.dtype)
         if rotated.spectrum is not None:
