@@ -214,3 +214,22 @@ def test_the_near_form_is_exact_where_the_positives_have_the_same_curvature_as_t
     form = model.kronecker.weights * (S @ model.kronecker.M)
     np.testing.assert_allclose(form, model.hessp(S), atol=1e-12)
     assert isinstance(one.cells(Y, cpu, float).parts[1], KnownCells)
+
+
+@pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
+def test_balancing_with_graphs_never_raises_the_objective(gamma):
+    Y, X, _, S, G = data()
+    problem = LowRank(
+        FORMULATIONS["logistic-wSQ"].cells(sp.csr_array(Y), cpu, float),
+        make_features(X, cpu, float),
+        alpha_left=0.5,
+        alpha_right=2.0,
+        left_terms=[GraphPenalty(S, gamma, cpu, float)],
+        right_terms=[GraphPenalty(G, gamma, cpu, float)],
+    )
+    rng = np.random.default_rng(11)
+    W, H = rng.standard_normal((D, K)), rng.standard_normal((L, K))
+    new_W, new_H, gain = problem.balance(W, H)
+    assert gain >= 0
+    assert problem.value(new_W, new_H) == pytest.approx(problem.value(W, H) - gain, rel=1e-10)
+    np.testing.assert_allclose(new_W @ new_H.T, W @ H.T, atol=1e-10)

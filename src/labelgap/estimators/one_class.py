@@ -314,8 +314,10 @@ class OneClassMF(Recommender, LowRankEstimator):
         if Y is None:
             raise ValueError("Y is None; pass the positives, one row for each user and one column for each label.")
         labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
-        if min(labels.shape) == 0 or labels.n_known == 0:
-            raise ValueError(f"Y has shape {labels.shape} and {labels.n_known} known cells; pass at least one.")
+        if min(labels.shape) == 0:
+            raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
+        if labels.n_known == 0:
+            raise ValueError("No cell of Y is known: there is nothing to learn from. Pass positives.")
         return labels
 
     def _check_label_features(self, Z: Any, L: int) -> Any:

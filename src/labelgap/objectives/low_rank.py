@@ -92,15 +92,23 @@ class LowRank:
         """Rewrite W Hᵀ = U S Vᵀ as factors with the least penalty: √S on each side, weighted by the α's.
 
         The scores stay, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value. Further terms
-        need not be indifferent to it, so with them nothing is done.
+        need not be indifferent to it, so the factors are taken only where F falls by it.
         """
         a, b = self.penalty_left.alpha, self.penalty_right.alpha
-        if not self.plain or a <= 0 or b <= 0:
+        if np.ndim(a) or np.ndim(b) or a <= 0 or b <= 0:
             return W, H, 0.0
-        before = self.penalty_left.value(W) + self.penalty_right.value(H)
         new_W, new_H = _balanced(W, H, (b / a) ** 0.25)
-        gain = before - self.penalty_left.value(new_W) - self.penalty_right.value(new_H)
-        return (new_W, new_H, float(gain)) if gain > 0 else (W, H, 0.0)
+        gain = float(self._penalty(W, H) - self._penalty(new_W, new_H))
+        return (new_W, new_H, gain) if gain > 0 else (W, H, 0.0)
+
+    def _penalty(self, W: Array, H: Array) -> float:
+        """All of F but the cells."""
+        penalty = self.penalty_left.value(W) + self.penalty_right.value(H)
+        if self.left_terms:
+            penalty += _total(self.left_terms, self.left.times(W))
+        if self.right_terms:
+            penalty += _total(self.right_terms, self.right.times(H))
+        return penalty
 
     def svd_start(self, k: int, random_state: np.random.RandomState, dtype: Any) -> Array:
         """Return the k leading right singular vectors of Xᵀ T, T the targets: what features and labels share."""
