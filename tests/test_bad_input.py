@@ -93,7 +93,7 @@ DATA = [
 ]
 
 MORE = [
-    ({"solver": "direct"}, (X, Y, KNOWN), r"solver='direct' solves squared loss with every label observed.*missing"),
+    ({"solver": "direct"}, (X, Y, KNOWN), r"solver='direct' solves squared loss on every cell.*missing"),
     ({"absent": "unknown"}, (X, sp.csr_array((N, L))), r"No cell of Y is known.*absent='unknown'"),
     ({"n_components": 13, "kernel": "rbf"}, (X, Y), r"n_components=13 is above .*min\(12, 3\) = 3"),
 ]

@@ -117,24 +117,27 @@ def matmul(A: NDArray, B: NDArray) -> NDArray:
 
     Threads of BLAS wait for their next call in a busy loop, and take the cores from our compiled loops meanwhile.
     """
-    if A.shape[0] * A.shape[1] * B.shape[1] < LARGE:
+    work = A.shape[0] * A.shape[1] * B.shape[1]
+    if work < LARGE:
         return A @ B
     out = np.empty((A.shape[0], B.shape[1]), np.result_type(A, B))
-    in_ranges(lambda start, stop: np.matmul(A[start:stop], B, out=out[start:stop]), _chunks(len(A)))
+    in_ranges(lambda start, stop: np.matmul(A[start:stop], B, out=out[start:stop]), _chunks(len(A), work))
     return out
 
 
 def matmul_t(A: NDArray, B: NDArray) -> NDArray:
     """Aᵀ B: rows of the result where it has many, else sums over parts of the rows of A and B."""
-    if A.shape[1] >= TALL or A.shape[0] * A.shape[1] * B.shape[1] < LARGE:
+    work = A.shape[0] * A.shape[1] * B.shape[1]
+    if A.shape[1] >= TALL or work < LARGE:
         return matmul(A.T, B)
-    parts = in_ranges(lambda start, stop: A[start:stop].T @ B[start:stop], _chunks(len(A)))
+    parts = in_ranges(lambda start, stop: A[start:stop].T @ B[start:stop], _chunks(len(A), work))
     return sum(parts[1:], parts[0])
 
 
-def _chunks(n: int) -> list[int]:
+def _chunks(n: int, work: int) -> list[int]:
     """Cut n rows evenly, in as many parts for any number of threads, so that rounding does not depend on it."""
-    return np.unique(np.linspace(0, n, CHUNKS + 1).astype(int)).tolist()
+    parts = min(CHUNKS, max(2, work // LARGE))
+    return np.unique(np.linspace(0, n, parts + 1).astype(int)).tolist()
 
 
 def gram(B: NDArray | CSR) -> NDArray:
