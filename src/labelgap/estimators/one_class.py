@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 
 from labelgap.estimators.low_rank import Iteration, LowRankEstimator, moves
+from labelgap.estimators.material import Material, check_pair_of_weights, check_symmetric
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.estimators.recommending import Recommender
 from labelgap.losses import LOSSES, Loss, get_loss
 from labelgap.objectives import LowRank, make_features
 from labelgap.objectives.cells import AllCellsSquared, Cells, Weights
 from labelgap.objectives.features import Identity
-from labelgap.objectives.graph import GraphPenalty, check_graph
+from labelgap.objectives.graph import GraphPenalty
 from labelgap.objectives.one_class import OneClass
 from labelgap.observations import Labels, as_labels
 from labelgap.runtime import threads
 from labelgap.solvers import TRON, Alternation, Direct, GradientDescent, NewtonCG, Solver
 from labelgap.solvers.base import LinearMap
-
-ROUNDING = 1e-6  # by which the two weights of an edge may differ, as a share of the largest
-
-
-@dataclass(frozen=True)
-class Material:
-    """Validated data bound to their kernels: what several fits of the same rows can share."""
-
-    labels: Labels
-    left: LinearMap
-    right: LinearMap
-    row_graph: sp.csr_array | None = None
-    label_graph: sp.csr_array | None = None
-    importance: Weights = field(default_factory=Weights)
-
-    def with_labels(self, labels: Labels) -> Material:
-        """Return the same rows with other labels."""
-        return replace(self, labels=labels)
 
 
 class OneClassMF(Recommender, LowRankEstimator):
@@ -305,8 +286,8 @@ class OneClassMF(Recommender, LowRankEstimator):
             Labels.of_patterns(labels.positives, None, labels.container),
             left or Identity(n),
             Identity(L) if right is None else make_features(right, kernels, dtype),
-            _symmetric("row_graph", row_graph, n),
-            _symmetric("label_graph", label_graph, L),
+            check_symmetric("row_graph", row_graph, n),
+            check_symmetric("label_graph", label_graph, L),
             Weights() if row_weights is None else Weights(check_weights("row_weights", row_weights, n)[:, None]),
         )
 
@@ -361,7 +342,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         return column[:, None].astype(self.dtype)
 
     def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
-        weights = _weights("weight_unlabelled", self.weight_unlabelled, shape)
+        weights = check_pair_of_weights("weight_unlabelled", self.weight_unlabelled, shape)
         return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
 
     def _cells(self, material: Material) -> Cells:
@@ -430,36 +411,3 @@ class OneClassMF(Recommender, LowRankEstimator):
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} has shape {getattr(self, name).shape}, expected {shape}")
-
-
-def _weights(name: str, given: Any, shape: tuple[int | None, int | None]) -> Weights:
-    """Return the weight of each row and each label, or say what is wrong with them; a size of None is not checked."""
-    if not (isinstance(given, list | tuple) or np.ndim(given) > 0):
-        check_number(name, given, Real, least=0)
-        return Weights.of(1.0, float(given))
-    if len(given) != 2:
-        raise ValueError(f"{name} has {len(given)} parts; pass a number, or the pair of arrays p and q.")
-    return Weights.of(*(_weight(f"{name}[{i}]", given[i], shape[i]) for i in range(2)))
-
-
-def _weight(name: str, value: Any, size: int | None) -> Any:
-    """Return a weight as a number or a column; refuse one that is negative, infinite or not of that length."""
-    if np.ndim(value) == 0:
-        check_number(name, value, Real, least=0)
-        return float(value)
-    return check_weights(name, value, len(value) if size is None else size)[:, None]
-
-
-def _symmetric(name: str, graph: Any, size: int) -> sp.csr_array | None:
-    """Return a valid symmetric graph: that of the mean weights, and a warning, where two directions differ."""
-    if graph is None:
-        return None
-    matrix = check_graph(name, graph, size)
-    if abs(matrix - matrix.T).max() <= ROUNDING * matrix.max():
-        return matrix
-    warnings.warn(
-        f"{name} is directed; each pair of nodes gets the mean of its two weights, (S + Sᵀ)/2.",
-        UserWarning,
-        stacklevel=4,
-    )
-    return sp.csr_array((matrix + matrix.T) / 2)

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MultiLabelEstimator, OneClassMF
-from labelgap.estimators.one_class import Material
+from labelgap.estimators.material import Material
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from labelgap.estimators import OneClassMF
 from labelgap.estimators.low_rank import Iteration
-from labelgap.estimators.one_class import Material
+from labelgap.estimators.material import Material
 from labelgap.kernels import Backend
 from labelgap.metrics import Metric
 from labelgap.model_selection.walk import Point, Walk
