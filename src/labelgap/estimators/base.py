@@ -7,7 +7,6 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap import __version__
-from labelgap.estimators.parameters import check_choice, is_float_type
+from labelgap.estimators.parameters import check_choice, check_k, is_float_type
 from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics import PrecisionAtK
@@ -74,11 +73,7 @@ class MultiLabelEstimator(BaseEstimator):
         Never makes an n×L array; ties go to the lower index.
         """
         check_is_fitted(self)
-        if not isinstance(k, Integral) or not 1 <= k <= self.n_labels_:
-            raise ValueError(
-                f"k={k!r} is out of range; there are {self.n_labels_} labels, "
-                f"so pass an integer from 1 to {self.n_labels_}."
-            )
+        check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         with threads(self.n_jobs):
             return self._topk(self._check_rows(X), int(k))
 
@@ -159,22 +154,36 @@ class MultiLabelEstimator(BaseEstimator):
 
     def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
         """Return validated rows and labels, or say what is wrong with them."""
+        if Y is not None:  # that there is no Y is said before what is wrong with X
+            X = self._check_rows(X, reset=True)
+        labels = self._check_labels(
+            Y,
+            observed,
+            X,
+            missing=f"{type(self).__name__} requires y to be passed, but the target y is None: "
+            "Y holds the labels, one row for each row of X.",
+            empty="Y has no labels: its shape is (n, 0). Pass at least one column.",
+        )
+        return X, labels
+
+    def _check_labels(self, Y: Any, observed: Any, X: Any = None, *, missing: str, empty: str) -> Labels:
+        """Return labels to learn from, one row for each of X where it is given, or say what is wrong with them.
+
+        ``missing`` and ``empty`` are what to say of a Y that is None or has no cell; the latter may name its {shape}.
+        """
         if Y is None:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: "
-                "Y holds the labels, one row for each row of X."
-            )
-        X = self._check_rows(X, reset=True)
+            raise ValueError(missing)
         labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
-        _check_rows_match(X, labels)
-        if labels.shape[1] == 0:
-            raise ValueError("Y has no labels: its shape is (n, 0). Pass at least one column.")
+        if X is not None:
+            _check_rows_match(X, labels)
+        if 0 in labels.shape:
+            raise ValueError(empty.format(shape=labels.shape))
         if labels.n_known == 0:
             raise ValueError(
                 "No cell of Y is known: the mask (or NaN, or absent='unknown') leaves nothing to learn from. "
                 "Check that observed is True where labels are known."
             )
-        return X, labels
+        return labels
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the fitted estimator to a file that :func:`labelgap.load` reads; no pickle is involved.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
@@ -29,10 +29,6 @@ class Material:
     row_graph: sp.csr_array | None = None
     label_graph: sp.csr_array | None = None
     importance: Weights = field(default_factory=Weights)
-
-    def with_labels(self, labels: Labels) -> Material:
-        """Return the same rows with other labels."""
-        return replace(self, labels=labels)
 
 
 def check_pair_of_weights(name: str, given: Any, shape: tuple[int | None, int | None]) -> Weights:

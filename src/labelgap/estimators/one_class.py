@@ -21,7 +21,7 @@ from labelgap.objectives.cells import AllCellsSquared, Cells, Weights
 from labelgap.objectives.features import Identity
 from labelgap.objectives.graph import GraphPenalty
 from labelgap.objectives.one_class import OneClass
-from labelgap.observations import Labels, as_labels
+from labelgap.observations import Labels
 from labelgap.runtime import threads
 from labelgap.solvers import TRON, Alternation, Direct, GradientDescent, NewtonCG, Solver
 from labelgap.solvers.base import LinearMap
@@ -274,7 +274,13 @@ class OneClassMF(Recommender, LowRankEstimator):
         """Return validated data, or say what is wrong with them."""
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         if X is None:
-            labels, left = self._check_labels(Y, observed), None
+            left = None
+            labels = self._check_labels(
+                Y,
+                observed,
+                missing="Y is None; pass the positives, one row for each user and one column for each label.",
+                empty="Y has shape {shape}; pass at least one row and one label.",
+            )
             self.n_features_in_ = 0
             self.__dict__.pop("feature_names_in_", None)
         else:
@@ -290,16 +296,6 @@ class OneClassMF(Recommender, LowRankEstimator):
             check_symmetric("label_graph", label_graph, L),
             Weights() if row_weights is None else Weights(check_weights("row_weights", row_weights, n)[:, None]),
         )
-
-    def _check_labels(self, Y: Any, observed: Any) -> Labels:
-        if Y is None:
-            raise ValueError("Y is None; pass the positives, one row for each user and one column for each label.")
-        labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
-        if min(labels.shape) == 0:
-            raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
-        if labels.n_known == 0:
-            raise ValueError("No cell of Y is known: there is nothing to learn from. Pass positives.")
-        return labels
 
     def _check_label_features(self, Z: Any, L: int) -> Any:
         Z = check_array(Z, accept_sparse="csr", dtype=np.dtype(self.dtype).type, input_name="label_features")

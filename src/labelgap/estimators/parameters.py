@@ -24,6 +24,18 @@ def check_number(name: str, value: Any, kind: type, *, least: float, optional: b
         raise ValueError(f"{name}={value!r} is out of range; pass {what} of at least {least}.")
 
 
+def check_k(k: Any, most: int, why: str = "") -> None:
+    """Refuse a number of labels to return that is not an integer from 1 to ``most``; ``why`` leads up to that range.
+
+    >>> check_k(7, 5, "there are 5 labels, so ")
+    Traceback (most recent call last):
+        ...
+    ValueError: k=7 is out of range; there are 5 labels, so pass an integer from 1 to 5.
+    """
+    if not isinstance(k, Integral) or not 1 <= int(k) <= most:
+        raise ValueError(f"k={k!r} is out of range; {why}pass an integer from 1 to {most}.")
+
+
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
     """Refuse a parameter that is none of the choices.
 

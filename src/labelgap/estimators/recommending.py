@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import replace
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators.factors import FactorEstimator
+from labelgap.estimators.parameters import check_k
 from labelgap.objectives.base import Ridge, Sum
 from labelgap.objectives.cells import Weights
 from labelgap.objectives.one_class import OneClass
@@ -20,7 +21,7 @@ from labelgap.runtime import threads
 from labelgap.solvers import NewtonCG
 
 
-class Recommender(FactorEstimator):
+class Recommender(FactorEstimator, ABC):
     """Recommends to the training rows, which are known by number, and to newcomers, known by their positives.
 
     A newcomer's factors minimise the same objective while the other side is held:
@@ -40,8 +41,9 @@ class Recommender(FactorEstimator):
     alpha: Any
     alpha_labels: Any
 
+    @abstractmethod
     def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
-        raise NotImplementedError
+        """Return losses and weights for rows and labels of these numbers; one of None is not checked."""
 
     def recommend(self, users: Any, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
         """Return the indices and scores of the k best labels for each user, two (users, k) arrays, best first.
@@ -56,7 +58,7 @@ class Recommender(FactorEstimator):
             Leave out the labels that a user already has. Where fewer than k are left, the last have the score −∞.
         """
         check_is_fitted(self)
-        self._check_k(k, self.n_labels_)
+        check_k(k, self.n_labels_)
         with threads(self.n_jobs):
             factors, seen = self._users(users)
             kernels = self._kernels()
@@ -79,7 +81,7 @@ class Recommender(FactorEstimator):
         """
         check_is_fitted(self)
         ids = self._check_ids("labels", labels, self.n_labels_)
-        self._check_k(k, self.n_labels_ - 1)
+        check_k(k, self.n_labels_ - 1)
         with threads(self.n_jobs):
             centred = self.label_factors_ - self.label_factors_.mean(0)
             length = np.linalg.norm(centred, axis=1, keepdims=True)
@@ -147,8 +149,3 @@ class Recommender(FactorEstimator):
         if outside.size:
             raise ValueError(f"{name} holds {outside[0]}, which fit never saw; pass numbers from 0 to {size - 1}.")
         return ids
-
-    @staticmethod
-    def _check_k(k: Any, most: int) -> None:
-        if not isinstance(k, Integral) or not 1 <= int(k) <= most:
-            raise ValueError(f"k={k!r} is out of range; pass an integer from 1 to {most}.")

@@ -259,7 +259,7 @@ class OneClassMFCV(MultiLabelEstimator):
     def _held_positives(self, material: Material, rng: np.random.RandomState) -> Fold:
         train, held = hold_out_positives(material.labels, self.share, random_state=rng)
         seen = get_backend(self.device).prepare(train, np.dtype(self.dtype).type)
-        return material.with_labels(as_labels(train)), material.left, as_labels(held), seen
+        return replace(material, labels=as_labels(train)), material.left, as_labels(held), seen
 
     def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
         return self.best_estimator_._decision_blocks(X)

@@ -68,8 +68,6 @@ class Search:
         self.path_iter, self.max_iter, self.verbose = path_iter, estimator.max_iter, verbose
         self.table: list[dict[str, Any]] = []
         self._factors: dict[Point | None, list[tuple[NDArray, NDArray]]] = {}
-        self._cold: dict[Point, float] = {}
-        self._lengths: dict[Point, int] = {}
 
     def run(self) -> None:
         """Find the parameters and their score."""
@@ -80,8 +78,9 @@ class Search:
         sizes = [len(values) for values in self.axes.values()]
         with progress(None, "OneClassMFCV", self.verbose) as self._advance:
             near = Walk(sizes, self._warm_score).follow_ridge(start)
-            best = Walk(sizes, self._cold_score).climb(near)
-        self.params, self.score = self._params(best) | {"max_iter": self._lengths[best]}, self._cold[best]
+            Walk(sizes, self._cold_score).climb(near)
+        best = max((row for row in self.table if not row["warm"]), key=lambda row: row["score"])
+        self.params, self.score = best["params"] | {"max_iter": best["max_iter"]}, best["score"]
 
     def _params(self, point: Point) -> dict[str, Any]:
         return {name: values[i] for (name, values), i in zip(self.axes.items(), point)}
@@ -104,9 +103,7 @@ class Search:
         curves = [self._curve(material, judge) for material, judge in self.folds]
         longest = max(len(curve) for curve in curves)
         mean = np.mean([curve + curve[-1:] * (longest - len(curve)) for curve in curves], axis=0)
-        self._lengths[point] = int(np.argmax(mean)) + 1
-        self._cold[point] = float(mean.max())
-        return self._note(point, self._cold[point], warm=False, max_iter=self._lengths[point])
+        return self._note(point, float(mean.max()), warm=False, max_iter=int(np.argmax(mean)) + 1)
 
     def _note(self, point: Point, score: float, **more: Any) -> float:
         params = self._params(point)

@@ -25,11 +25,11 @@ class GradientDescent:
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser found from ``start``."""
         x, model = start, objective.model(start)
-        goal, trial = self.tol * _norm(model), None
+        square, trial = _square(model), None
+        goal = self.tol * square**0.5
         for iteration in range(self.max_iter):
-            if _norm(model) <= goal or _norm(model) == 0:
+            if square**0.5 <= goal or square == 0:
                 return Solution(x, model.value, Status.CONVERGED, iteration, iteration)
-            square = inner(model.gradient, model.gradient)
             first = trial or _newton_length(model, square)
             line = objective.along(x, -model.gradient)
             step, _ = backtrack(line, model.value, -square, step=first, slack=ROUNDING * abs(model.value))
@@ -38,14 +38,15 @@ class GradientDescent:
             change = x.dtype.type(-step) * model.gradient
             x, previous = x + change, model
             model = objective.model(x)
+            square = _square(model)
             bend = inner(change, model.gradient - previous.gradient)
             trial = inner(change, change) / bend if bend > 0 else None
-        status = Status.CONVERGED if _norm(model) <= goal else Status.MAX_ITER
+        status = Status.CONVERGED if square**0.5 <= goal else Status.MAX_ITER
         return Solution(x, model.value, status, self.max_iter, self.max_iter)
 
 
-def _norm(model: Model) -> float:
-    return inner(model.gradient, model.gradient) ** 0.5
+def _square(model: Model) -> float:
+    return inner(model.gradient, model.gradient)
 
 
 def _newton_length(model: Model, square: float) -> float:
