@@ -108,6 +108,13 @@ class Backend(Protocol):
         The stored cells of ``exclude`` have the score −∞.
         """
 
+    def product_topk(self, A: Sparse, B: Sparse, k: int) -> tuple[Any, Any]:
+        """The columns of the k largest entries of each row of A Bᵀ, n×k, and the entries, best first; k ≤ m.
+
+        A is n×d, B is m×d, both sparse and of one precision, which is that of the sums; their order depends on
+        the row of A alone. An absent entry is 0, and ranks above a negative one. Never makes n×m numbers.
+        """
+
 
 def get_backend(device: str = "auto") -> Backend:
     """Return the backend of a device name.
