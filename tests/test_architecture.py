@@ -26,6 +26,8 @@ FLOORS = {
     "regularizers": 2,
     "solvers": 2,
     "metrics": 2,
+    "clustering": 2,
+    "neighbors": 2,
     "persistence": 3,
     "objectives": 3,
     "estimators": 4,
@@ -39,7 +41,7 @@ FLOORS = {
 }
 # Front doors stand on one floor and open onto each other; the rooms below them do not.
 FRONT = 6
-OPTIONAL = {"torch", "dask", "distributed", "matplotlib", "fastapi", "uvicorn"}
+OPTIONAL = {"torch", "dask", "distributed", "faiss", "matplotlib", "fastapi", "uvicorn"}
 MODULES = sorted(SOURCE.rglob("*.py"))
 relative = [str(path.relative_to(SOURCE)) for path in MODULES]
 

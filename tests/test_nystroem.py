@@ -154,8 +154,13 @@ def test_a_sample_of_the_rows_is_enough():
     assert len(few.landmarks_) == 7
     assert not {tuple(row) for row in part.landmarks_} <= rows
     K = gaussian(X[:100], X[:100], 0.3)
-    errors = [np.linalg.norm(K - z @ z.T) for z in (model.transform(X[:100]) for model in (whole, part))]
-    assert errors[1] < 1.5 * errors[0]
+
+    def error(model):
+        """The mean over a few seeds, since one alone may miss a blob."""
+        features = (clone(model).set_params(random_state=seed).fit(X).transform(X[:100]) for seed in range(5))
+        return np.mean([np.linalg.norm(K - z @ z.T) for z in features])
+
+    assert error(part) < 1.5 * error(whole)
     everything = alone(20, gamma=0.3, max_fit_rows=None).fit(X)
     np.testing.assert_allclose(everything.landmarks_, whole.landmarks_, rtol=1e-10)
 
@@ -195,7 +200,13 @@ def test_extreme_widths_stay_finite(gamma):
     X = blobs(n=30)
     z = alone(10, gamma=gamma).fit_transform(X)
     assert np.isfinite(z).all()
-    np.testing.assert_allclose(z @ z.T, 1.0 if gamma < 1 else 0.0, atol=1e-6)
+    products = z @ z.T
+    if gamma > 1:  # a row is like nothing but itself, and only where it is a landmark is that known
+        own = products.diagonal().round()
+        assert set(own) <= {0.0, 1.0}
+        np.testing.assert_allclose(products, np.diag(own), atol=1e-6)
+    else:
+        np.testing.assert_allclose(products, 1.0, atol=1e-6)
 
 
 # --- containers and precision ---------------------------------------------------------------------------------------

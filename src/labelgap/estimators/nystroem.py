@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
-from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, Literal, Self
 
@@ -13,21 +11,17 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.cluster import KMeans, kmeans_plusplus
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.utils import check_array, check_random_state, gen_batches
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
-from labelgap.datasets.records import canonical
+from labelgap.clustering import cluster, different_rows
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import of
 from labelgap.runtime import threads, wide_blas
 
 # From k-means++ seeds five rounds come within 1 % of the error at convergence, and the Nyström error is the same.
 ROUNDS = 5
-SEED_ROWS_PER_LANDMARK = 10
 MEDIAN_ROWS = 1_000
 # A share of the largest eigenvalue: above the rounding of eigh, and √floor above that of the kernel values.
 EIGENVALUE_FLOOR = 1e-10
@@ -120,9 +114,9 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         self._check_parameters()
         rows = _door(check_array(X, estimator=self, input_name="X", **ROWS))
         rng = check_random_state(self.random_state)
-        with threads(self.n_jobs) as n, threadpool_limits(n, user_api="openmp"):  # K-means has loops of its own
+        with threads(self.n_jobs):
             sample = _sample(rows, self.max_fit_rows, rng)
-            different = _different_rows(sample, SEED_ROWS_PER_LANDMARK * self.n_landmarks)
+            different = different_rows(sample, max(MEDIAN_ROWS, self.n_landmarks + 1), rng)
             gamma = self._width(rows, different)
             landmarks = _landmarks(sample, different, self.n_landmarks, rng)
             with wide_blas():
@@ -216,50 +210,16 @@ def _kernel(X: Any, landmarks: NDArray | None, gamma: float) -> NDArray:
 
 
 def _sample(X: Any, most: int | None, rng: np.random.RandomState) -> Any:
-    """Return rows in random order, ``most`` of them or all, as float64 with one way of writing each row."""
-    order = rng.permutation(X.shape[0])[:most]
-    if not sp.issparse(X):
-        return X[order].astype(np.float64) + 0.0  # −0 becomes 0
-    rows = canonical(X[order], np.float64)
-    rows.eliminate_zeros()
-    return rows
-
-
-def _different_rows(X: Any, most: int) -> Any:
-    """Return rows of X that differ from each other, at most so many.
-
-    >>> _different_rows(np.array([[1.0, 2.0], [1.0, 2.0], [0.0, 2.0]]), 10)
-    array([[1., 2.],
-           [0., 2.]])
-    """
-    places: dict[bytes, int] = {}
-    for place, key in enumerate(_row_keys(X)):
-        places.setdefault(key, place)
-        if len(places) == most:
-            break
-    return X[list(places.values())]
-
-
-def _row_keys(X: Any) -> Iterator[bytes]:
-    if sp.issparse(X):
-        for start, stop in pairwise(X.indptr):
-            yield X.indices[start:stop].tobytes() + X.data[start:stop].tobytes()
-    else:
-        for row in X:
-            yield row.tobytes()
+    """Return rows as float64, ``most`` of them at random or all."""
+    rows = X if most is None or most >= X.shape[0] else X[rng.permutation(X.shape[0])[:most]]
+    return rows.astype(np.float64)
 
 
 def _landmarks(sample: Any, different: Any, count: int, rng: np.random.RandomState) -> NDArray:
-    """Return the centres of K-means from k-means++ seeds, or all the different rows where they are not more."""
+    """Return the centres of K-means, or all the different rows where they are not more."""
     if different.shape[0] <= count:
         return _dense(different)
-    with threads(1):  # thousands of products too small to share: a second thread costs more than it saves
-        _, seeds = kmeans_plusplus(different, count, random_state=rng)
-    means = KMeans(count, init=_dense(different[seeds]), n_init=1, max_iter=ROUNDS, random_state=rng)
-    with warnings.catch_warnings():
-        # Centres of nearly equal rows may coincide, which the eigenvalue floor takes care of.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return means.fit(sample).cluster_centers_
+    return cluster(sample, count, rng=rng, balance=None, max_iter=ROUNDS, tol=0)[0].centers
 
 
 def _dense(X: Any) -> NDArray:
