@@ -1,5 +1,6 @@
 """Minimisers that know an objective and nothing of losses, labels or sparse matrices."""
 
+from labelgap.solvers.admm import Splitting, alternate_directions, soft_threshold
 from labelgap.solvers.alternating import Alternation, alternate
 from labelgap.solvers.base import Kronecker, Model, Objective, Solution, Solver, Status
 from labelgap.solvers.cg import conjugate_gradient
@@ -22,10 +23,13 @@ __all__ = [
     "Objective",
     "Solution",
     "Solver",
+    "Splitting",
     "Status",
     "alternate",
+    "alternate_directions",
     "backtrack",
     "conjugate_gradient",
     "leading_right_vectors",
     "reduced_rank_regression",
+    "soft_threshold",
 ]

@@ -27,7 +27,11 @@ class Rotated:
         m, Q = scipy.linalg.eigh(np.asarray(kronecker.M, float))
         self.m, self.Q = np.maximum(m, 0), Q.astype(dtype)
         self.weights, self.ridge, self.dtype = kronecker.weights, kronecker.ridge, dtype
-        self.spectrum: Spectrum | None = self.features.spectrum()
+
+    @cached_property
+    def spectrum(self) -> Spectrum | None:
+        """The eigenvectors of AᵀA, once they are asked for: conjugate gradients need none."""
+        return self.features.spectrum()
 
     def solve(self, R: Array) -> Array:
         """Return K⁻¹ R by the eigenvectors; directions that neither term sees stay 0 (the least-norm solution)."""
@@ -46,8 +50,8 @@ class Rotated:
         values = np.asarray(self.spectrum.values, float)[:, None] * self.weights
         return _reciprocal(values * self.m[None, :] + self.ridge, self.dtype)
 
-    def solve_columns(self, R: Array, tol: float, max_iter: int) -> CGResult:
-        """Return K⁻¹ R to a relative residual ``tol`` in each column."""
+    def solve_columns(self, R: Array, tol: float, max_iter: int, start: Array | None = None) -> CGResult:
+        """Return K⁻¹ R to a relative residual ``tol`` in each column, from a start or from 0."""
         inverse = _reciprocal(
             self.m[None, :] * self.weights * self.features.column_squares() + self.ridge, self.dtype
         )
@@ -55,8 +59,7 @@ class Rotated:
         ridge = self.dtype.type(self.ridge)
 
         def product(P: Array) -> Array:
-            image = self.features.t_times(self.features.times(P))
-            image *= m
+            image = self.features.t_times(self.features.times(P)) * m  # a new array: the identity hands P back
             image += ridge * P
             return image
 
@@ -67,6 +70,7 @@ class Rotated:
             max_iter=max_iter,
             blocks="columns",
             precondition=lambda r: r * inverse,
+            start=None if start is None else of(R).matmul(start, self.Q),
         )
         back = of(R).matmul
         return found._replace(x=back(found.x, self.Q.T), residual=back(found.residual, self.Q.T))
