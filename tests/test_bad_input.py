@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from labelgap import LEML, Labels, OneClassMF
+from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF
 from labelgap.runtime import n_threads, threads
 
 NAN = np.nan
@@ -98,17 +98,72 @@ MORE = [
     ({"n_components": 13, "kernel": "rbf"}, (X, Y), r"n_components=13 is above .*min\(12, 3\) = 3"),
 ]
 
+LOCAL_PARAMETERS = [
+    ({"n_clusters": 0}, r"n_clusters=0 is out of range; pass an integer of at least 1"),
+    ({"n_clusters": 2.0}, r"n_clusters=2\.0 is out of range; pass an integer"),
+    ({"n_clusters": 13}, r"n_clusters=13 is above the number of rows, 12; pass at most 12, or None"),
+    ({"n_learners": 0}, r"n_learners=0 is out of range; pass an integer of at least 1"),
+    ({"n_learners": None}, r"n_learners=None is out of range; pass an integer"),
+    ({"verbose": -1}, r"verbose=-1 is out of range"),
+    ({"absent": "maybe"}, r"absent='maybe' is not known; choose from \['negative', 'unknown'\]"),
+    ({"dtype": "float16"}, r"dtype='float16' is not supported; use 'float32' or 'float64'"),
+    ({"device": "abacus"}, r"device='abacus' is not available; use 'auto'"),
+    ({"n_jobs": 0}, r"n_jobs=0 has no meaning; pass a positive integer, or -1 for all cores"),
+]
+VOTING_PARAMETERS = [
+    ({"n_neighbors": 0}, r"n_neighbors=0 is out of range; pass an integer of at least 1"),
+    ({"n_neighbors": "all"}, r"n_neighbors='all' is out of range; pass an integer"),
+    ({"metric": "dot"}, r"metric='dot' is not known; choose from \['cosine', 'euclidean'\]"),
+    ({"weights": "rank"}, r"weights='rank' is not known; choose from \['similarity', 'uniform'\]"),
+    ({"algorithm": "magic"}, r"algorithm='magic' is not known; choose from \['exact', 'approximate'\]"),
+]
+SLEEC_PARAMETERS = [
+    ({"n_components": 0}, r"n_components=0 is out of range; pass an integer of at least 1"),
+    ({"n_neighbors_embed": 0}, r"n_neighbors_embed=0 is out of range"),
+    ({"max_iter": 0}, r"max_iter=0 is out of range"),
+    ({"regressor_max_iter": 0}, r"regressor_max_iter=0 is out of range"),
+    ({"alpha": -1.0}, r"alpha=-1\.0 is out of range; pass a finite number of at least 0"),
+    ({"l1": -1.0, "regressor": "admm"}, r"l1=-1\.0 is out of range"),
+    ({"l1": 0.5}, r"l1=0\.5 has no effect with regressor='ridge'; pass regressor='admm' or l1=0"),
+    ({"epsilon": NAN, "regressor": "svr"}, r"epsilon=nan is out of range"),
+    ({"rho": 0, "regressor": "admm"}, r"rho=0 is out of range; pass a number above 0"),
+    ({"rho": -1.0, "regressor": "admm"}, r"rho=-1\.0 is out of range"),
+    ({"threshold": 1.5}, r"threshold=1\.5 is out of range; pass a share from 0 to 1"),
+    ({"tol": -1e-3}, r"tol=-0\.001 is out of range"),
+    ({"embedding": "svd"}, r"embedding='svd' is not known; choose from \['svp', 'als'\]"),
+    ({"regressor": "lasso"}, r"regressor='lasso' is not known; choose from \['ridge', 'admm', 'svr'\]"),
+    ({"label_norm": "l1"}, r"label_norm='l1' is not known; choose from \['l2', None\]"),
+]
+LOCAL_LEML_PARAMETERS = [
+    ({"n_components": 0}, r"n_components=0 is out of range; pass an integer of at least 1"),
+    ({"alpha": -1.0}, r"alpha=-1\.0 is out of range"),
+    ({"loss": "hinge"}, r"loss='hinge' is not known"),
+    ({"solver": "magic"}, r"solver='magic' is not known"),
+    ({"init": "zeros"}, r"init='zeros' is not known"),
+    ({"max_iter": 0}, r"max_iter=0 is out of range"),
+    ({"solver": "direct", "loss": "logistic"}, r"solver='direct' solves squared loss"),
+]
+CLASSES = [LEML, OneClassMF, SLEEC, LabelKNN, LocalLEML]
+OF_CLASS = [
+    (LEML, PARAMETERS),
+    *((cls, LOCAL_PARAMETERS) for cls in (SLEEC, LabelKNN, LocalLEML)),
+    *((cls, VOTING_PARAMETERS) for cls in (SLEEC, LabelKNN)),
+    (SLEEC, SLEEC_PARAMETERS),
+    (LocalLEML, LOCAL_LEML_PARAMETERS),
+]
+
 CASES = [
-    *((LEML, {**parameters}, (X, Y), message) for parameters, message in PARAMETERS),
-    *((cls, {}, arguments, message) for cls in (LEML, OneClassMF) for arguments, message in DATA),
+    *((cls, {**parameters}, (X, Y), message) for cls, cases in OF_CLASS for parameters, message in cases),
+    *((cls, {}, arguments, message) for cls in CLASSES for arguments, message in DATA),
     *((LEML, *case) for case in MORE),
+    *((cls, *MORE[1]) for cls in (SLEEC, LabelKNN, LocalLEML)),
 ]
 every_case = pytest.mark.parametrize(
     ("cls", "parameters", "arguments", "message"),
     CASES,
     ids=[f"{case[0].__name__}: {case[3][:40]}" for case in CASES],
 )
-every_class = pytest.mark.parametrize("cls", [LEML, OneClassMF])
+every_class = pytest.mark.parametrize("cls", CLASSES)
 
 
 def state(model):
@@ -119,12 +174,13 @@ def assert_same_state(model, before):
     after = vars(model)
     assert after.keys() == before.keys()
     for name, value in before.items():
-        np.testing.assert_array_equal(after[name], value)
+        if after[name] is not value:
+            np.testing.assert_array_equal(after[name], value)
 
 
 @every_case
 def test_one_clear_error_and_nothing_changed(cls, parameters, arguments, message):
-    model = cls(**{"n_components": 2, "random_state": 0, **parameters})
+    model = cls(2, random_state=0).set_params(**parameters)
     before = state(model)
     with pytest.raises(ValueError, match=f"(?s){message}") as caught:
         model.fit(*arguments)

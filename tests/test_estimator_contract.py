@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from labelgap import LEML, Labels, OneClassMF, hide_cells
+from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF, hide_cells
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import LOSSES
 from labelgap.metrics import precision_at_k
@@ -44,11 +44,20 @@ class Maker(NamedTuple):
     steady : bool
         Rounding changes a fit by rounding. A curvature that jumps makes the path of a solver, though not where it
         leads, depend on the last bit of a sum.
+    by_angle : bool
+        Only the direction of a row counts, and one feature has no more of it than a sign.
     """
 
     make: Callable
     gaps: bool = True
     steady: bool = True
+    by_angle: bool = False
+
+
+def label_knn(**parameters):
+    """LabelKNN learns nothing: what tunes the learning of others is not for it."""
+    own = LabelKNN().get_params()
+    return LabelKNN(**{"n_neighbors": 3} | {name: v for name, v in (COMMON | parameters).items() if name in own})
 
 
 # Most of what is unlabelled in this file is a no.
@@ -62,6 +71,10 @@ MAKERS = {
     "OneClassMF squared": Maker(partial(one_class, loss="squared"), gaps=False),
     "OneClassMF squared hinge": Maker(partial(one_class, loss="squared_hinge"), gaps=False, steady=False),
     "OneClassMF subsampled": Maker(partial(one_class, negatives="subsampled"), gaps=False),
+    "LabelKNN": Maker(label_knn, by_angle=True),
+    "LabelKNN euclidean": Maker(partial(label_knn, metric="euclidean")),
+    "SLEEC": Maker(partial(SLEEC, n_components=5, n_learners=2, n_neighbors=3, **COMMON), by_angle=True),
+    "LocalLEML": Maker(partial(LocalLEML, n_learners=2, **COMMON)),
 }
 
 
@@ -74,9 +87,24 @@ def estimators(**traits):
 every_estimator = estimators()
 
 
+def histories(model):
+    """The objective from step to step, of each part of the model; neighbours have none."""
+    return model.objective_ if isinstance(model.objective_[0], list) else [model.objective_]
+
+
+def end(model):
+    """The objective at the end, of all parts together."""
+    return sum(history[-1] for history in histories(model) if history)
+
+
+def tuned(model):
+    """A parameter to choose, its value here, and another one."""
+    return ("alpha", 0.1, 3.0) if hasattr(model, "alpha") else ("n_neighbors", 3, 7)
+
+
 def assert_near(model, other, X):
     """Two fits of the same data came to the same place, as far as their tolerance lets them."""
-    assert model.objective_[-1] == pytest.approx(other.objective_[-1], rel=2e-2)
+    assert end(model) == pytest.approx(end(other), rel=2e-2)
     assert ((model.decision_function(X) > 0) == (other.decision_function(X) > 0)).mean() > 0.97
 
 
@@ -91,6 +119,12 @@ CHECKED = [
     LEML(init="random", dtype="float64"),
     LEML(fit_intercept=False, dtype="float64"),
     LEML(kernel="rbf", dtype="float64"),
+    LabelKNN(),
+    LabelKNN(metric="euclidean", dtype="float64"),
+    LocalLEML(n_learners=2, dtype="float64"),
+    SLEEC(n_components=5, n_learners=2),
+    SLEEC(n_components=5, n_learners=1, embedding="als", dtype="float64"),
+    SLEEC(n_components=5, n_learners=1, regressor="admm", l1=0.1, threshold=0.1, dtype="float64"),
     OneClassMF(),
     OneClassMF(dtype="float64"),
     OneClassMF(loss="squared", dtype="float64"),
@@ -124,7 +158,7 @@ def test_rows_of_any_type_with_labels(make, dtype):
     assert model.predict(X).shape == model.decision_function(X).shape == (20, 1)
 
 
-@every_estimator
+@estimators(by_angle=False)
 def test_one_feature_with_labels(make):
     """What check_fit2d_1feature asks, with 0 and 1 for targets."""
     X = 3 * np.random.RandomState(0).uniform(size=(10, 1))
@@ -177,7 +211,8 @@ def test_predict_and_decide_agree_in_small_blocks(make, planted, monkeypatch):
     X, Y, _ = planted()
     model = make().fit(X, Y)
     whole = model.decision_function(X)
-    monkeypatch.setattr("labelgap.estimators.factors.CELLS_PER_BLOCK", 3 * Y.shape[1])
+    for home in ("factors", "local"):
+        monkeypatch.setattr(f"labelgap.estimators.{home}.CELLS_PER_BLOCK", 3 * Y.shape[1])
     np.testing.assert_allclose(model.decision_function(X), whole, atol=1e-10)
     np.testing.assert_array_equal(model.predict(X), model.decision_function(X) > 0)
 
@@ -278,7 +313,9 @@ def test_every_way_of_writing_gaps_gives_the_same_model(make, planted):
     if "absent" in make().get_params():
         models += [make(absent="unknown").fit(X, stored(labels, observed)) for labels in (Y, 2 * Y - 1)]
     for other in models[1:]:
-        np.testing.assert_array_equal(other.label_factors_, models[0].label_factors_)
+        assert histories(other) == histories(models[0])
+        if hasattr(other, "label_factors_"):
+            np.testing.assert_array_equal(other.label_factors_, models[0].label_factors_)
         np.testing.assert_array_equal(other.decision_function(X), models[0].decision_function(X))
 
 
@@ -330,7 +367,7 @@ def test_threads_change_a_fit_by_rounding_only(make, planted):
     data = planted(n=150, d=30, L=40, k=5)
     one, two = (make(n_jobs=n, tol=0.1).fit(data.X, data.gaps) for n in (1, 2))
     np.testing.assert_allclose(two.decision_function(data.X), one.decision_function(data.X), atol=1e-6)
-    np.testing.assert_allclose(two.objective_, one.objective_, rtol=1e-8)
+    np.testing.assert_allclose(*(np.concatenate(histories(model)) for model in (two, one)), rtol=1e-8)
 
 
 @every_estimator
@@ -339,8 +376,7 @@ def test_float32_is_near_float64(make, planted):
     models = {dtype: make(dtype=dtype, n_components=2, tol=1e-4, max_iter=200) for dtype in ("float32", "float64")}
     scores = {dtype: model.fit(data.X, data.gaps).decision_function(data.X) for dtype, model in models.items()}
     assert {dtype: array.dtype for dtype, array in scores.items()} == {name: np.dtype(name) for name in models}
-    ends = [model.objective_[-1] for model in models.values()]
-    assert ends[0] == pytest.approx(ends[1], rel=1e-3)
+    assert end(models["float32"]) == pytest.approx(end(models["float64"]), rel=1e-3)
     assert (((scores["float32"] > 0) == (scores["float64"] > 0)).mean()) > 0.97
 
 
@@ -447,7 +483,7 @@ def test_labels_and_rows_with_nothing_in_them(make, planted):
 def test_nothing_known_about_a_label_is_no_score(make, planted):
     data = planted()
     model = make().fit(data.X, with_nothing(data))
-    scores = model.decision_function(data.X) + model.threshold_
+    scores = model.decision_function(data.X) + getattr(model, "threshold_", 0.5)
     np.testing.assert_allclose(scores[:, 1], 0, atol=1e-6)
 
 
@@ -475,8 +511,9 @@ def test_parameters_come_and_go(make, planted):
     assert twin.get_params() == model.get_params()
     with pytest.raises(NotFittedError):
         twin.predict(data.X)
-    assert twin.set_params(alpha=7.0).alpha == 7.0
-    assert model.alpha == 0.1
+    name, value, other = tuned(model)
+    assert getattr(twin.set_params(**{name: other}), name) == other
+    assert getattr(model, name) == value
     np.testing.assert_array_equal(
         clone(model).fit(data.X, data.gaps).decision_function(data.X), model.decision_function(data.X)
     )
@@ -497,13 +534,14 @@ def test_in_a_pipeline(make, planted):
 @every_estimator
 def test_in_a_grid_search_with_gaps(make, planted):
     data = planted(n=60)
-    search = GridSearchCV(make(), {"alpha": [0.1, 3.0]}, cv=KFold(2)).fit(data.X, data.gaps)
-    for i, alpha in enumerate([0.1, 3.0]):
+    name, *values = tuned(make())
+    search = GridSearchCV(make(), {name: values}, cv=KFold(2)).fit(data.X, data.gaps)
+    for i, value in enumerate(values):
         for fold, (train, test) in enumerate(KFold(2).split(data.X)):
-            model = make(alpha=alpha).fit(data.X[train], data.gaps[train])
+            model = make(**{name: value}).fit(data.X[train], data.gaps[train])
             score = model.score(data.X[test], data.gaps[test])
             assert search.cv_results_[f"split{fold}_test_score"][i] == pytest.approx(score)
-    assert search.best_estimator_.alpha == search.best_params_["alpha"]
+    assert getattr(search.best_estimator_, name) == search.best_params_[name]
 
 
 @every_estimator

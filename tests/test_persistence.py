@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
-from labelgap import LEML, Labels, OneClassMF, load, persistence
+from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF, load, persistence
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import Logistic, Squared
 from labelgap.persistence import FORMAT, HEADER, ModelFileError
@@ -35,7 +35,20 @@ ONE_CLASS_SETTINGS = [
     {"weight_unlabelled": (np.full(40, 0.25), 0.5), "alpha": np.full(6, 0.5), "alpha_labels": [0.25] * 5},
     {"negatives": "subsampled", "negative_ratio": 2.0},
 ]
-MODELS = [*((LEML, setting) for setting in SETTINGS), *((OneClassMF, setting) for setting in ONE_CLASS_SETTINGS)]
+LOCAL = {"n_learners": 2, "n_clusters": 3}
+LOCAL_SETTINGS = [
+    (SLEEC, LOCAL),
+    (SLEEC, LOCAL | {"n_clusters": None, "threshold": 0.2, "metric": "euclidean", "label_norm": None}),
+    (SLEEC, LOCAL | {"regressor": "admm", "l1": 0.1, "dtype": np.float64, "weights": "uniform"}),
+    (LabelKNN, LOCAL | {"n_neighbors": 3}),
+    (LocalLEML, LOCAL | {"alpha_labels": 0.5}),
+    (LocalLEML, LOCAL | {"loss": Logistic(), "fit_intercept": False}),
+]
+MODELS = [
+    *((LEML, setting) for setting in SETTINGS),
+    *((OneClassMF, setting) for setting in ONE_CLASS_SETTINGS),
+    *LOCAL_SETTINGS,
+]
 
 
 def plain(value):
@@ -49,21 +62,37 @@ def plain(value):
     return "float64" if value is np.float64 else value
 
 
+def same(left, right):
+    """Two values are equal and of the same type, and so are those in them."""
+    assert type(left) is type(right)
+    if isinstance(left, dict):
+        assert left.keys() == right.keys()
+        left, right = list(left.values()), list(right.values())
+    if isinstance(left, list):
+        for each in zip(left, right, strict=True):
+            same(*each)
+        return
+    if sp.issparse(left):
+        assert left.shape == right.shape
+        left, right = left.toarray(), right.toarray()
+    if isinstance(left, np.ndarray):
+        assert left.dtype == right.dtype
+        np.testing.assert_array_equal(left, right)
+    else:
+        assert left == right
+
+
 def same_state(a, b):
     """Two estimators have equal fitted attributes of equal types."""
-    names = {name for name in vars(a) if name.endswith("_")}
-    assert names == {name for name in vars(b) if name.endswith("_")}
-    for name in names:
-        left, right = getattr(a, name), getattr(b, name)
-        if sp.issparse(left):
-            assert sp.issparse(right)
-            assert left.shape == right.shape
-            left, right = left.toarray(), right.toarray()
-        if isinstance(left, np.ndarray):
-            assert left.dtype == right.dtype
-            np.testing.assert_array_equal(left, right)
-        else:
-            assert left == right, name
+    states = [{name: value for name, value in vars(model).items() if name.endswith("_")} for model in (a, b)]
+    same(*({name: states[i][name] for name in sorted(states[i])} for i in range(2)))
+
+
+def make(cls, **parameters):
+    """An estimator with parameters that make a small fit, as far as it has them."""
+    own = cls().get_params()
+    small = {"n_components": 2, "alpha": 0.1, "random_state": 0, "tol": 1e-2}
+    return cls(**{name: value for name, value in small.items() if name in own} | parameters)
 
 
 @pytest.fixture
@@ -89,9 +118,7 @@ def test_what_is_saved_comes_back(cls, setting, wrap, planted, tmp_path):
     if setting.get("kernel") == "precomputed":
         X = X @ X.T
     X = wrap(X)
-    model = cls(**{"n_components": 2, "alpha": 0.1, "random_state": 0, "tol": 1e-2, **setting}).fit(
-        X, Labels(Y, observed=observed)
-    )
+    model = make(cls, **setting).fit(X, Labels(Y, observed=observed))
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     same_state(model, again)
@@ -103,7 +130,7 @@ def test_what_is_saved_comes_back(cls, setting, wrap, planted, tmp_path):
     parameters = again.get_params()
     for name, value in setting.items():
         assert parameters[name] == plain(value)
-        assert type(parameters[name]) in (str, int, float, bool, list)
+        assert type(parameters[name]) in (str, int, float, bool, list, type(None))
 
 
 @pytest.mark.parametrize(
@@ -174,6 +201,11 @@ def test_values_of_every_kind(tmp_path):
         "sparse_": sp.csc_array(np.eye(3)),
         "list_": [1.5, float("inf")],
         "none_": None,
+        "lists_": [[1.0, 2.0], [], [3.0]],
+        "numbers_": [np.float32(0.5), [np.int64(3)]],
+        "ragged_": [np.arange(3), np.zeros((2, 0), np.float32), sp.csr_array(np.eye(2))],
+        "parts_": [[{"rows": np.arange(2), "matrix": sp.csr_array(np.eye(2)), "name": "a"}], []],
+        "deep_": {"a": {"b": [np.float32(0.25), np.ones(1)]}, "plain": {"c": [1]}, "none": None},
     }
     persistence.write_model(tmp_path / "m", {"estimator": "X"}, values)
     header, found = persistence.read_model(tmp_path / "m")
@@ -185,6 +217,10 @@ def test_values_of_every_kind(tmp_path):
     np.testing.assert_array_equal(found["sparse_"].toarray(), np.eye(3))
     assert found["words_"].tolist() == ["a", "ß"]
     assert (found["number_"], found["list_"], found["none_"]) == (0.5, [1.5, float("inf")], None)
+    same(found["numbers_"], [0.5, [3]])
+    for name in ("lists_", "ragged_", "parts_"):
+        same(found[name], values[name])
+    same(found["deep_"], {"a": {"b": [0.25, np.ones(1)]}, "plain": {"c": [1]}, "none": None})
 
 
 # --- no pickle -----------------------------------------------------------------------------------------------------
@@ -355,6 +391,122 @@ def test_an_edited_header_of_a_recommender(change, message, planted, tmp_path):
     OneClassMF(2, tol=1e-2, random_state=0).fit(None, planted().Y).save(tmp_path / "model")
     with pytest.raises(ModelFileError, match=message):
         load(with_header(tmp_path / "model", change))
+
+
+def stored(value):
+    return {"kind": "json", "value": value}
+
+
+def changed_part(name, note):
+    """Change what a header says of the first part; None leaves it out."""
+
+    def change(header):
+        part = header["attributes"]["parts_"]["items"][0]["items"][0]["items"]
+        part[name] = note
+        if note is None:
+            del part[name]
+        return header
+
+    return change
+
+
+def changed_attribute(name, note):
+    return lambda h: h | {"attributes": h["attributes"] | {name: note}}
+
+
+def first_learner_only(header):
+    del header["attributes"]["parts_"]["items"][1:]
+    return header
+
+
+LOCAL_HEADERS = [
+    ((SLEEC, LabelKNN, LocalLEML), drop("attributes", "parts_"), "lacks parts_"),
+    ((SLEEC, LabelKNN, LocalLEML), drop("attributes", "centers_"), "lacks centers_"),
+    ((SLEEC, LabelKNN, LocalLEML), first_learner_only, "does not hold together"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored([])), "does not hold together .*no learner"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored([[1, 2, 3], [4, 5, 6]])), "is not whole"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored(7)), "does not hold together|is not whole"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("centers_", stored([1.0, 2.0])), "does not hold together"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("n_features_in_", stored(5)), "clusters do not belong"),
+    ((SLEEC, LabelKNN), drop("attributes", "positives_"), "lacks positives_"),
+    ((SLEEC, LabelKNN), drop("attributes", "rates_"), "lacks rates_"),
+    ((SLEEC, LabelKNN), changed_attribute("rates_", stored(0.5)), "another number of columns"),
+    ((SLEEC, LabelKNN), changed_attribute("n_labels_", stored(4)), "another number of columns"),
+    ((SLEEC, LabelKNN), changed_part("rows", None), "is not whole: KeyError.*rows"),
+    ((SLEEC, LabelKNN), changed_part("rows", stored([])), "rows that the model does not have"),
+    ((SLEEC, LabelKNN), changed_part("rows", stored([0])), "rows that the model does not have"),
+    ((SLEEC, LabelKNN), changed_part("embedded", None), "is not whole: KeyError.*embedded"),
+    ((SLEEC, LabelKNN), changed_part("embedded", stored("x")), "does not hold together"),
+    ((SLEEC,), changed_part("regressors", None), "is not whole: KeyError.*regressors"),
+    ((LocalLEML,), changed_part("factors", None), "is not whole: KeyError.*factors"),
+    ((LocalLEML,), changed_part("labels", stored([0] * 9)), "factors that do not go together"),
+    ((LocalLEML,), drop("attributes", "threshold_"), "lacks threshold_"),
+]
+
+
+@pytest.fixture
+def local_file(planted, tmp_path):
+    """Return a function that saves an ensemble and returns where."""
+
+    def save(cls, **parameters):
+        X, Y, observed = planted()
+        make(cls, **LOCAL, **parameters).fit(X, np.where(observed, Y, np.nan)).save(tmp_path / "model")
+        return tmp_path / "model"
+
+    return save
+
+
+@pytest.mark.parametrize(
+    ("cls", "change", "message"), [(cls, *case) for classes, *case in LOCAL_HEADERS for cls in classes]
+)
+def test_an_edited_header_of_an_ensemble(cls, change, message, local_file):
+    with pytest.raises(ModelFileError, match=message):
+        load(with_header(local_file(cls), change))
+
+
+def member(array):
+    content = io.BytesIO()
+    np.save(content, array)
+    return content.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "change", "message"),
+    [
+        (SLEEC, "parts_.1.2.rows", lambda rows: rows + 40, "rows that the model does not have"),
+        (LabelKNN, "parts_.0.0.rows", lambda rows: rows - 40, "rows that the model does not have"),
+        (LabelKNN, "parts_.0.0.rows", lambda rows: rows * 1.0, "rows that the model does not have"),
+        (SLEEC, "parts_.0.1.rows", lambda rows: rows[:-1], "rows that the model does not have"),
+        (SLEEC, "parts_.0.1.embedded", lambda Z: Z[:, :1], "regressors that do not belong"),
+        (SLEEC, "parts_.0.1.regressors", lambda V: V[:-1], "regressors that do not belong"),
+        (LabelKNN, "parts_.0.1.embedded", lambda Z: Z[:, :1], "another number of features"),
+        (LabelKNN, "centers_.1", lambda centers: centers[:-1], "clusters do not belong"),
+        (LabelKNN, "centers_.1", lambda centers: centers[0], "clusters do not belong"),
+        (LabelKNN, "rates_", lambda rates: rates[:-1], "another number of columns"),
+        (LocalLEML, "parts_.0.0.labels", lambda labels: labels + 5, "labels that the model does not have"),
+        (LocalLEML, "parts_.0.0.labels", lambda labels: labels - 5, "labels that the model does not have"),
+        (LocalLEML, "parts_.0.0.features", lambda W: W[:-1], "factors that do not go together"),
+        (LocalLEML, "parts_.0.0.factors", lambda H: H[:, :-1], "factors that do not go together"),
+        (LocalLEML, "parts_.0.0.labels", lambda labels: labels * 1.0, "labels that the model does not have"),
+    ],
+)
+def test_arrays_of_an_ensemble_that_do_not_go_together(cls, name, change, message, local_file):
+    path = local_file(cls)
+    with zipfile.ZipFile(path) as archive:
+        array = np.load(io.BytesIO(archive.read(f"{name}.npy")))
+    with pytest.raises(ModelFileError, match=message):
+        load(rewritten(path, {f"{name}.npy": member(change(array))}))
+    with pytest.raises(ModelFileError, match=rf"not a whole labelgap model .*{name}\.npy"):
+        load(rewritten(path, {f"{name}.npy": None}))
+
+
+@pytest.mark.parametrize("cls", [SLEEC, LabelKNN, LocalLEML])
+def test_an_ensemble_cut_short(cls, local_file, tmp_path):
+    whole = local_file(cls).read_bytes()
+    for length in range(0, len(whole), len(whole) // 20):
+        (tmp_path / "cut").write_bytes(whole[:length])
+        with pytest.raises(ModelFileError, match="Save the model again"):
+            load(tmp_path / "cut")
 
 
 def test_a_missing_array(file):

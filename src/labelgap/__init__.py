@@ -13,8 +13,11 @@ __version__ = "0.1.0"
 _HOMES = {
     "KMeansNystroem": "estimators",
     "LEML": "estimators",
+    "LabelKNN": "estimators",
+    "LocalLEML": "estimators",
     "OneClassMF": "estimators",
     "OneClassMFCV": "model_selection",
+    "SLEEC": "estimators",
     "load": "estimators",
     "Labels": "observations",
     "hide_cells": "observations",

@@ -53,9 +53,21 @@ def _describe(name: str, value: Any, arrays: dict[str, np.ndarray]) -> Any:
     if isinstance(value, np.ndarray):
         arrays[name] = value
         return {"kind": "array"}
+    if isinstance(value, list) and _holds_arrays(value):
+        return {"kind": "list", "items": [_describe(f"{name}.{i}", item, arrays) for i, item in enumerate(value)]}
+    if isinstance(value, dict) and _holds_arrays(value):
+        items = {key: _describe(f"{name}.{key}", item, arrays) for key, item in value.items()}
+        return {"kind": "dict", "items": items}
     if isinstance(value, np.generic):
         value = value.item()
     return {"kind": "json", "value": value}
+
+
+def _holds_arrays(value: Any) -> bool:
+    """Tell whether JSON alone cannot hold a value, since there is an array somewhere in it."""
+    if isinstance(value, list | dict):
+        return any(map(_holds_arrays, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, np.ndarray | np.generic) or sp.issparse(value)
 
 
 def read_model(path: str | os.PathLike) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -115,4 +127,8 @@ def _restore(archive: zipfile.ZipFile, name: str, note: dict[str, Any]) -> Any:
         return csr
     if kind == "strings":
         return np.array(note["values"], dtype=object)
+    if kind == "list":
+        return [_restore(archive, f"{name}.{i}", item) for i, item in enumerate(note["items"])]
+    if kind == "dict":
+        return {key: _restore(archive, f"{name}.{key}", item) for key, item in note["items"].items()}
     return _load_array(archive, name) if kind == "array" else note["value"]

@@ -53,6 +53,10 @@ class _BlasLimit:
     """
 
     def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every block, and make a lock that nobody holds."""
         self._lock = threading.Lock()
         self._wanted: dict[object, int] = {}
         self._original: Any = None
@@ -137,7 +141,7 @@ def _pool(size: int) -> ThreadPoolExecutor:
 if hasattr(os, "register_at_fork"):
     # A forked child inherits the executor but none of its threads, and perhaps a lock that nobody will open.
     os.register_at_fork(after_in_child=_pool.cache_clear)
-    os.register_at_fork(after_in_child=_blas_limit.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=_blas_limit.reset)
 
 
 def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[Any]:
@@ -151,6 +155,27 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
     if size == 1 or len(pairs) == 1:
         return [work(start, stop) for start, stop in pairs]
     return list(_pool(size).map(lambda pair: work(*pair), pairs))
+
+
+def in_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+    """Call large independent tasks, as many at a time as there are threads, and yield their results in order.
+
+    Each has its share of the threads for its own loops. A task that draws random numbers brings its own generator, so
+    that the results are the same for any number of threads. After an error those that wait are not begun.
+
+    >>> list(in_parallel([lambda: 1, lambda: 2]))
+    [1, 2]
+    """
+    from joblib import Parallel, delayed
+
+    workers = max(1, min(n_threads(), len(tasks)))
+    share = n_threads() // workers
+
+    def run(task: Callable[[], Any]) -> Any:
+        with threads(share):
+            return task()
+
+    yield from Parallel(workers, prefer="threads", return_as="generator")(delayed(run)(task) for task in tasks)
 
 
 @contextmanager

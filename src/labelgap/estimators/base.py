@@ -276,7 +276,7 @@ def load(path: str | os.PathLike) -> MultiLabelEstimator:
     vars(model).update(values)
     try:
         model._check_loaded()
-    except (AttributeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise ModelFileError(f"{path} does not hold together ({error}); save the model again.") from error
     return model
 

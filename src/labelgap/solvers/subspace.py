@@ -11,8 +11,9 @@ import scipy.linalg
 from labelgap.solvers.base import Array
 
 
-def _orthonormal(block: Array) -> Array:
-    return scipy.linalg.qr(block, mode="economic", overwrite_a=True, check_finite=False)[0]
+def orthonormal(block: Array) -> Array:
+    """Return orthonormal columns whose span has that of the block in it."""
+    return scipy.linalg.qr(block, mode="economic", check_finite=False)[0]
 
 
 def leading_right_vectors(
@@ -38,7 +39,7 @@ def leading_right_vectors(
     width = min(n_columns, k + oversampling)
     V = random_state.standard_normal((n_columns, width)).astype(dtype)
     for _ in range(n_iter):
-        V = _orthonormal(t_times(_orthonormal(times(V))))
-    U = _orthonormal(times(V))
+        V = orthonormal(t_times(orthonormal(times(V))))
+    U = orthonormal(times(V))
     _, values, Vt = scipy.linalg.svd(t_times(U).T, full_matrices=False, check_finite=False)
     return values[:k], np.ascontiguousarray(Vt[:k].T)

@@ -11,6 +11,7 @@ import scipy.linalg
 
 from labelgap.kernels import of
 from labelgap.solvers.base import Array, Status, inner
+from labelgap.solvers.subspace import orthonormal
 
 
 class Completion(Protocol):
@@ -73,7 +74,7 @@ def svp(
     (array([[2., 0., 0.]]), 'converged')
     """
     n, k = problem.n, min(k, problem.n)
-    U = _orthonormal(random_state.standard_normal((n, k)).astype(problem.dtype))
+    U = orthonormal(random_state.standard_normal((n, k)).astype(problem.dtype))
     now = before = _iterate(problem, U, np.zeros((n, k), problem.dtype))
     history, status, pace = [now.value], Status.MAX_ITER, 0
     while len(history) <= max_iter:
@@ -146,14 +147,10 @@ def _span(image: Callable[[Array], Array], U: Array, depth: int) -> tuple[Array,
     for _ in range(depth):
         new = images[-1]
         for _ in range(2):
-            new = _orthonormal(new - kernels.matmul(basis, kernels.matmul_t(basis, new)))
+            new = orthonormal(new - kernels.matmul(basis, kernels.matmul_t(basis, new)))
         basis = np.concatenate([basis, new], axis=1)
         images.append(image(new))
     return basis, np.concatenate(images, axis=1)
-
-
-def _orthonormal(block: Array) -> Array:
-    return scipy.linalg.qr(block, mode="economic", check_finite=False)[0]
 
 
 def _ritz(gram: Array, form: Array, k: int) -> tuple[Array, Array]:

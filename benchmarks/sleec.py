@@ -1,0 +1,143 @@
+"""SLEEC: training time against n, and accuracy, time and size beside LEML and the peers.
+
+Run as ``python -m benchmarks.sleec [growth] [beside] [sparse]``; packages that are not installed are named and left
+out.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+
+from benchmarks.common import exponent, normalised, show
+from benchmarks.peers import CLASSIFIERS, timed
+from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
+from labelgap.datasets import make_sparse_multilabel
+from labelgap.metrics import PrecisionAtK
+from labelgap.observations import as_labels
+
+ROWS_PER_CLUSTER = 2_000
+SIZES = (4_000, 8_000, 16_000, 32_000)
+# The authors' released parameters; learners × clusters as there.
+EURLEX = {"n_clusters": 3, "n_learners": 5, "n_neighbors_embed": 100, "n_components": 100, "n_neighbors": 8}
+MEDIAMILL = {"n_clusters": 5, "n_learners": 15, "n_neighbors_embed": 300, "n_components": 30, "n_neighbors": 4}
+OURS: dict[str, dict[str, Callable[[], Any]]] = {
+    "eurlex": {
+        "SLEEC": lambda: SLEEC(random_state=0, **EURLEX),
+        "SLEEC, 1 learner": lambda: SLEEC(random_state=0, **EURLEX | {"n_learners": 1}),
+        "LocalLEML": lambda: LocalLEML(100, n_clusters=3, n_learners=5, random_state=0),
+        "LEML": lambda: LEML(256, alpha=2.0, random_state=0),
+        "LabelKNN": lambda: LabelKNN(n_neighbors=10),
+    },
+    "mediamill": {
+        "SLEEC": lambda: SLEEC(random_state=0, **MEDIAMILL),
+        "SLEEC, 1 learner": lambda: SLEEC(random_state=0, **MEDIAMILL | {"n_learners": 1}),
+        "LocalLEML": lambda: LocalLEML(100, n_clusters=5, n_learners=15, random_state=0),
+        "LEML": lambda: LEML(100, random_state=0),
+        "LabelKNN": lambda: LabelKNN(n_neighbors=20),
+    },
+}
+
+
+def growth() -> None:
+    """Print training time over n at a fixed number of rows in a cluster."""
+    seconds = []
+    for n in SIZES:
+        X, Y = make_sparse_multilabel(n, 4_000, 1_000, 50, 5, random_state=0)
+        model = SLEEC(50, n_clusters=n // ROWS_PER_CLUSTER, n_learners=1, max_iter=20, tol=0.0, random_state=0)
+        seconds.append(timed(lambda: model.fit(X, Y))[1])  # noqa: B023, called at once
+    rows = [(n, n // ROWS_PER_CLUSTER, s, s / seconds[0]) for n, s in zip(SIZES, seconds, strict=True)]
+    show(
+        f"SLEEC, {ROWS_PER_CLUSTER} rows in a cluster: exponent {exponent(SIZES, seconds):.2f}",
+        ("rows", "clusters", "seconds", "ratio"),
+        rows,
+    )
+
+
+def beside() -> None:
+    """Print P@k, times and sizes of ours and of what a user would install instead."""
+    for name, makers in OURS.items():
+        data, X, X_new = normalised(name)
+        test = as_labels(data.Y_test)
+        rows = [
+            *(_ours(key, make(), (X, data.Y_train, X_new), test) for key, make in makers.items()),
+            *_peers((X, data.Y_train, X_new), test),
+        ]
+        base = rows[0][4]
+        show(
+            f"{name}, every label known",
+            ("method", "P@1", "P@3", "P@5", "training, s", "of SLEEC's", "prediction, ms a row", "model, MB"),
+            [(*row[:5], row[4] / base, *row[5:]) for row in rows],
+        )
+
+
+def _ours(name: str, model: Any, data: tuple[Any, Any, Any], test: Any) -> tuple[Any, ...]:
+    X, Y, X_new = data
+    fitted, seconds = timed(lambda: model.fit(X, Y))
+    fitted.predict_topk(X_new[:100], 5)  # compiles
+    found, asked = timed(lambda: fitted.predict_topk(X_new, 5))
+    return name, *_precision(test, found), seconds, 1000 * asked / X_new.shape[0], _megabytes(fitted)
+
+
+def _peers(data: tuple[Any, Any, Any], test: Any) -> Iterator[tuple[Any, ...]]:
+    for peer in CLASSIFIERS:
+        reason = peer.unavailable()
+        if reason is not None:
+            print(f"{peer.name}: {reason}")
+            continue
+        found = peer.rank(*data, 5)
+        yield peer.version(), *_precision(test, found.scores()), found.seconds, "", ""
+
+
+def _precision(test: Any, found: Any) -> list[float]:
+    return [100 * PrecisionAtK(k).update(test, found).compute() for k in (1, 3, 5)]
+
+
+def _megabytes(model: Any) -> float:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "model")
+        model.save(path)
+        return path.stat().st_size / 1e6
+
+
+def sparse() -> None:
+    """Print what cutting small weights and an L1 term on the embeddings do to size and accuracy, on Eurlex."""
+    data, X, X_new = normalised("eurlex")
+    test, rows = as_labels(data.Y_test), []
+    settings: dict[str, dict[str, Any]] = {
+        "ridge": {},
+        **{f"ridge, threshold {share}": {"threshold": share} for share in (0.003, 0.01, 0.03)},
+        **{f"admm, l1 {l1}": {"regressor": "admm", "l1": l1} for l1 in (0.003, 0.01, 0.03, 0.1)},
+    }
+    for name, setting in settings.items():
+        model = SLEEC(random_state=0, **EURLEX | {"n_learners": 1} | setting)
+        row = _ours(name, model, (X, data.Y_train, X_new), test)
+        parts = model.parts_[0]
+        stored = [np.mean([_density(part[what]) for part in parts]) for what in ("regressors", "embedded")]
+        rows.append((*row, *(f"{share:.0%}" for share in stored)))
+    header = ("regressor", "P@1", "P@3", "P@5", "training, s", "ms a row", "model, MB", "V not 0", "XV not 0")
+    show("Eurlex, one learner", header, rows)
+
+
+def _density(values: Any) -> float:
+    return values.nnz / np.prod(values.shape) if sp.issparse(values) else float(np.mean(values != 0))
+
+
+def main(parts: tuple[str, ...] = ()) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for part in (growth, beside, sparse):
+            if not parts or part.__name__ in parts:
+                part()
+
+
+if __name__ == "__main__":
+    main(tuple(sys.argv[1:]))

@@ -1,0 +1,169 @@
+"""LEML in each cluster, and an ensemble of clusterings: the comparison that SLEEC's paper draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelgap.estimators.leml import LEML
+from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
+from labelgap.losses import Loss, get_loss
+from labelgap.objectives import make_features
+from labelgap.observations import Labels
+from labelgap.runtime import threads
+from labelgap.solvers import Alternation
+
+ADVICE = {
+    "max_iter": ("raise max_iter or tol",),
+    "stalled": ("scale the features or pass dtype='float64', since rounding made F rise",),
+}
+
+
+class QuietLEML(LEML):
+    """A LEML that leaves it to its ensemble to warn: filters of warnings are not for threads."""
+
+    def _conclude(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> None:
+        if interrupt is not None:
+            raise interrupt
+
+
+class LocalLEML(LocalEstimator):
+    """A :class:`~labelgap.LEML` for each cluster of the rows; the scores of several clusterings are averaged.
+
+    A label that no row of a cluster has is a "no" there.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The rank in each cluster; where a cluster has fewer labels or features, that many.
+    n_clusters : int, optional
+        The number of clusters of a learner; max(1, ⌊n / 6000⌋) by default.
+    n_learners : int, default=5
+        The number of clusterings that are averaged.
+    alpha, alpha_labels, loss, fit_intercept, init, solver, max_iter, tol
+        As in :class:`~labelgap.LEML`.
+    absent, random_state, n_jobs, device, dtype, verbose
+        As in :class:`~labelgap.LEML`.
+
+    Attributes
+    ----------
+    parts_ : list of list of dict
+        For each learner and cluster: "rows" (indices of training rows), "labels" (indices of the labels that it
+        knows), "features" (W), "intercept" and "factors" (H).
+    objective_ : list of list of float
+        F of each part after each alternation.
+    status_ : str
+        "converged", or "max_iter" where a part was not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from labelgap import LocalLEML
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0], [0.1, 1.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> LocalLEML(1, n_clusters=2, alpha=0.01, random_state=0).fit(X, Y).predict([[0.0, 1.0]])
+    array([[0, 1]])
+    """
+
+    threshold_: float
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_clusters: int | None = None,
+        n_learners: int = 5,
+        alpha: float = 1.0,
+        alpha_labels: float | None = None,
+        loss: str | Loss = "squared",
+        fit_intercept: bool = True,
+        init: Literal["svd", "random"] = "svd",
+        solver: Literal["auto", "direct", "cg", "tron"] = "auto",
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.n_clusters = n_clusters
+        self.n_learners = n_learners
+        self.alpha = alpha
+        self.alpha_labels = alpha_labels
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.init = init
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
+        """Learn from rows X (n×d) and labels Y (n×L), as :meth:`LEML.fit <labelgap.LEML.fit>` does."""
+        self._check_ensemble()
+        self._local()._check_parameters()
+        with self._unchanged_on_error(), threads(self.n_jobs):
+            X, labels = self._check_fit(X, Y, observed)
+            advice = self._fit_parts(X, labels)
+            self._store_labels(labels)
+            self.threshold_ = get_loss(self.loss).threshold
+        self._conclude(advice)
+        return self
+
+    def _local(self) -> LEML:
+        shared = LEML._get_param_names()
+        given = {name: value for name, value in self.get_params(deep=False).items() if name in shared}
+        return QuietLEML(**given | {"n_jobs": None, "verbose": 0})
+
+    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
+        counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+        present = np.flatnonzero(counts)
+        if not len(present):
+            return Fitted(self._empty(X.shape[1]), [], 1)
+        local = self._local().set_params(random_state=rng)
+        if self.n_components is not None:
+            local.set_params(n_components=min(self.n_components, X.shape[1], len(present)))
+        local.fit(X, labels.T[present].T)
+        part = {
+            "labels": present,
+            "features": local.feature_factors_,
+            "intercept": local.intercept_factors_,
+            "factors": local.label_factors_,
+        }
+        return Fitted(part, local.objective_, local.n_iter_, ADVICE.get(local.status_, ()))
+
+    def _empty(self, n_features: int) -> Part:
+        """Return a part that knows no label."""
+        shapes = {"features": (n_features, 1), "intercept": (1,), "factors": (0, 1)}
+        return {"labels": np.arange(0), **{name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}}
+
+    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        low = dtype(get_loss(self.loss).negative)
+        for block in self._row_blocks(X):
+            scores = np.zeros((block.shape[0], self.n_labels_), dtype)
+            for part, rows in self._route(block):
+                B = make_features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]
+                local = np.full((len(rows), self.n_labels_), low, dtype)
+                local[:, part["labels"]] = kernels.matmul(B, part["factors"].T)
+                scores[rows] += local
+            scores /= dtype(len(self.parts_))
+            yield scores - dtype(self.threshold_)
+
+    def _check_part(self, part: Part) -> None:
+        labels, k = part["labels"], len(part["intercept"])
+        if part["features"].shape != (self.n_features_in_, k) or part["factors"].shape != (len(labels), k):
+            raise ValueError("a part has factors that do not go together")
+        if not are_places(labels, self.n_labels_):
+            raise ValueError("a part has labels that the model does not have")

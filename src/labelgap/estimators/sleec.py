@@ -1,0 +1,232 @@
+"""SLEEC: sparse local embeddings that keep near label vectors near, and their neighbours' votes."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.preprocessing import normalize
+
+from labelgap.estimators.local import Fitted, Part
+from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.voting import VotingEstimator
+from labelgap.objectives import make_features
+from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
+from labelgap.objectives.regression import regress
+from labelgap.observations import Labels
+from labelgap.solvers import Alternation, NewtonCG, Status, alternate
+from labelgap.solvers.base import inner
+from labelgap.solvers.svp import Embedding, svp
+
+ALS_PENALTY = 1e-3  # keeps a row solvable that has fewer neighbours than dimensions
+
+
+class SLEEC(VotingEstimator):
+    """Local embeddings in which rows with like labels are near, and a vote among the nearest (Bhatia et al. 2015).
+
+    In each cluster of the training rows, with label vectors y_i of length one:
+
+    1. Ω holds each row's ``n_neighbors_embed`` nearest label vectors by inner product.
+    2. Z = argmin ‖P_Ω(Y Yᵀ − Z Zᵀ)‖², n×k (eq. 4).
+    3. V = argmin ‖Z − X V‖² + α ‖V‖² + l1 ‖X V‖₁, d×k (eq. 5).
+    4. A new row x goes to the nearest cluster, and the ``n_neighbors`` training rows with the embeddings X V nearest
+       to xᵀ V vote with their labels.
+
+    Several learners with different random clusterings vote together.
+
+    Parameters
+    ----------
+    n_components : int, default=100
+        The dimension k of the embeddings, at most the number of rows in a cluster.
+    n_clusters : int, optional
+        The number of clusters of a learner; max(1, ⌊n / 6000⌋) by default.
+    n_learners : int, default=5
+        The number of clusterings that vote together.
+    n_neighbors_embed : int, default=100
+        How many near label vectors an embedding keeps near.
+    n_neighbors : int, default=10
+        How many training rows vote.
+    alpha : float, default=1.0
+        The penalty of V, without a factor ½.
+    l1 : float, default=0.0
+        The penalty of ‖X V‖₁; used by the regressors "admm" and "svr".
+    embedding : {"svp", "als"}, default="svp"
+        Singular value projection (the paper), or alternating minimisation of ‖P_Ω(Y Yᵀ − Z Wᵀ)‖² (the authors'
+        program).
+    regressor : {"ridge", "admm", "svr"}, default="ridge"
+        Eq. 5 without its l1 term; with it, by ADMM; or with the squared ε-insensitive loss in place of the squared
+        one (the authors' program: l1=0.01, alpha=1 / (2 C), two rounds).
+    epsilon : float, default=0.1
+        The insensitivity of "svr".
+    rho : float, default=1.0
+        The weight of ADMM's augmented term.
+    threshold : float, default=0.0
+        Weights of V below this share of the largest one are cut, and V is kept sparse: a smaller model.
+    label_norm : {"l2", None}, default="l2"
+        Scale label vectors to length one (the authors' program), or take them as they are (the paper).
+    metric, weights, algorithm
+        As in :class:`~labelgap.LabelKNN`.
+    max_iter : int, default=200
+        The most steps of the embedding.
+    tol : float, default=0.05
+        Stop an embedding when a step lowers its objective by less than this share of it, or when it meets the inner
+        products up to this share of their norm.
+    regressor_max_iter : int, default=100
+        The most rounds of ADMM.
+    absent, random_state, n_jobs, device, dtype, verbose
+        As in :class:`~labelgap.LEML`; learners and clusters are spread over the threads, and the result does not
+        depend on how many there are.
+
+    Attributes
+    ----------
+    parts_ : list of list of dict
+        For each learner and cluster: "rows" (indices of training rows), "embedded" (their X V) and "regressors" (V).
+    centers_ : list of ndarray
+        The centres of each learner's clusters.
+    objective_ : list of list of float
+        ½ ‖P_Ω(Y Yᵀ − Z Zᵀ)‖² at 0 and after each step of each part's embedding; with "als" Z Wᵀ stands for Z Zᵀ, and
+        a small penalty is added.
+    status_ : str
+        "converged", or "max_iter" where a part was not.
+    positives_ : csr_array
+        The known positives of the training rows: what neighbours vote with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from labelgap import SLEEC
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0], [0.1, 1.0]])
+    >>> Y = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 0, 1]])
+    >>> SLEEC(n_components=2, n_neighbors=2, alpha=0.01, random_state=0).fit(X, Y).predict([[0.0, 2.0]])
+    array([[0, 0, 1]])
+    """
+
+    def __init__(
+        self,
+        n_components: int = 100,
+        *,
+        n_clusters: int | None = None,
+        n_learners: int = 5,
+        n_neighbors_embed: int = 100,
+        n_neighbors: int = 10,
+        alpha: float = 1.0,
+        l1: float = 0.0,
+        embedding: Literal["svp", "als"] = "svp",
+        regressor: Literal["ridge", "admm", "svr"] = "ridge",
+        epsilon: float = 0.1,
+        rho: float = 1.0,
+        threshold: float = 0.0,
+        label_norm: Literal["l2"] | None = "l2",
+        metric: Literal["cosine", "euclidean"] = "cosine",
+        weights: Literal["similarity", "uniform"] = "similarity",
+        algorithm: Literal["exact", "approximate"] = "exact",
+        max_iter: int = 200,
+        tol: float = 0.05,
+        regressor_max_iter: int = 100,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.n_clusters = n_clusters
+        self.n_learners = n_learners
+        self.n_neighbors_embed = n_neighbors_embed
+        self.n_neighbors = n_neighbors
+        self.alpha = alpha
+        self.l1 = l1
+        self.embedding = embedding
+        self.regressor = regressor
+        self.epsilon = epsilon
+        self.rho = rho
+        self.threshold = threshold
+        self.label_norm = label_norm
+        self.metric = metric
+        self.weights = weights
+        self.algorithm = algorithm
+        self.max_iter = max_iter
+        self.tol = tol
+        self.regressor_max_iter = regressor_max_iter
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name in ("n_components", "n_neighbors_embed", "max_iter", "regressor_max_iter"):
+            check_number(name, getattr(self, name), Integral, least=1)
+        for name in ("alpha", "l1", "epsilon", "rho", "threshold", "tol"):
+            check_number(name, getattr(self, name), Real, least=0)
+        if self.rho == 0:
+            raise ValueError(f"rho={self.rho!r} is out of range; pass a number above 0.")
+        if self.threshold > 1:
+            raise ValueError(f"threshold={self.threshold!r} is out of range; pass a share from 0 to 1.")
+        check_choice("embedding", self.embedding, ("svp", "als"))
+        check_choice("regressor", self.regressor, ("ridge", "admm", "svr"))
+        check_choice("label_norm", self.label_norm, ("l2", None))
+        if self.l1 and self.regressor == "ridge":
+            raise ValueError(f"l1={self.l1} has no effect with regressor='ridge'; pass regressor='admm' or l1=0.")
+
+    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        vectors = labels.positives.astype(np.float64)
+        if self.label_norm is not None:
+            vectors = sp.csr_array(normalize(vectors, norm=self.label_norm))
+        targets = label_neighbors(vectors, self.n_neighbors_embed, kernels, rng)
+        embedding = self._embedding(Neighborhood(targets, kernels, dtype), rng)
+        found = regress(
+            make_features(X, kernels, dtype),
+            embedding.Z,
+            method=self.regressor,
+            alpha=self.alpha,
+            l1=self.l1,
+            rho=self.rho,
+            epsilon=self.epsilon,
+            max_iter=self.regressor_max_iter,
+        )
+        part = {"regressors": found.V, "embedded": found.embedded}
+        if self.threshold:
+            part["regressors"] = _cut(found.V, self.threshold)
+            part["embedded"] = self._embed_part(part, X)
+        limits = {
+            "raise max_iter or tol": embedding.status,
+            "raise alpha" if self.regressor == "ridge" else "raise alpha or regressor_max_iter": found.status,
+        }
+        advice = tuple(text for text, status in limits.items() if status is Status.MAX_ITER)
+        return Fitted(part, embedding.history, embedding.n_iter, advice)
+
+    def _embedding(self, problem: Neighborhood, rng: np.random.RandomState) -> Embedding:
+        k = min(self.n_components, problem.n)
+        if self.embedding == "svp":
+            return svp(problem, k, random_state=rng, max_iter=self.max_iter, tol=self.tol)
+        low_rank = problem.asymmetric(ALS_PENALTY)
+        nothing = np.zeros((problem.n, k), problem.dtype)
+        whole = problem.residual(nothing)
+        state = Alternation(nothing, low_rank.svd_start(k, rng, problem.dtype))
+        alternate(low_rank, state, NewtonCG(), NewtonCG(), max_iter=self.max_iter, tol=self.tol)
+        return Embedding(state.W, [0.5 * inner(whole, whole), *state.history], state.status)
+
+    def _embed_part(self, part: Part, X: Any) -> NDArray:
+        V = part["regressors"]
+        if sp.issparse(V):
+            product = X @ V
+            return product.toarray() if sp.issparse(product) else np.asarray(product)
+        return make_features(X, self._kernels(), V.dtype).times(V)
+
+    def _check_part(self, part: Part) -> None:
+        super()._check_part(part)
+        if part["regressors"].shape != (self.n_features_in_, part["embedded"].shape[1]):
+            raise ValueError("a part has regressors that do not belong to its embeddings")
+
+
+def _cut(V: NDArray, share: float) -> sp.csr_array:
+    """Return V without the weights that are small beside the largest one."""
+    return sp.csr_array(np.where(np.abs(V) >= share * np.abs(V).max(initial=0), V, 0))

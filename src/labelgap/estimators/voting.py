@@ -1,0 +1,263 @@
+"""Estimators that let the nearest training rows vote."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from numbers import Integral
+from typing import Any, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
+from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.neighbors import Neighbors, make_neighbors
+from labelgap.observations import Labels
+from labelgap.runtime import threads
+
+THRESHOLD = 0.5  # of the votes
+
+
+class Indexes:
+    """An index of each part that was asked for; a copy or a file of an estimator starts without."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, str, str], tuple[Part, Neighbors]] = {}
+
+    def of(self, part: Part, algorithm: str, metric: str) -> Neighbors:
+        """Return the index of a part, made when it is first asked for."""
+        key = id(part), algorithm, metric
+        if key not in self._made:  # with the part, so that no other can come to have its id
+            self._made[key] = part, make_neighbors(algorithm, metric).fit(part["embedded"])
+        return self._made[key][1]
+
+    def __reduce__(self) -> tuple[type[Indexes], tuple[()]]:
+        return Indexes, ()
+
+
+class VotingEstimator(LocalEstimator):
+    """s_ij is the share of the votes that row i's neighbours give to label j, averaged over the learners, less ½.
+
+    The rate of a label is the share of the positives among its known cells. It is a neighbour's vote for an unknown
+    cell, and the score of a row that is orthogonal to all training rows, such as one of zeros. A subclass says where
+    a row lies: its part's rows and new rows are embedded alike.
+    """
+
+    n_neighbors: int
+    metric: str
+    weights: str
+    algorithm: str
+
+    positives_: sp.csr_array
+    known_: sp.csr_array | None
+    rates_: NDArray
+
+    @abstractmethod
+    def _embed_part(self, part: Part, X: Any) -> Any:
+        """Return where rows lie in the space of a part."""
+
+    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
+        """Learn from rows X and labels Y.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        Y : array-like, sparse matrix or Labels of shape (n, L)
+            Labels: 0/1, bool or −1/+1; NaN is unknown.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where Y is known.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        with self._unchanged_on_error(), threads(self.n_jobs):
+            X, labels = self._check_fit(X, Y, observed)
+            advice = self._fit_parts(X, labels)
+            dtype = np.dtype(self.dtype).type
+            self._store_labels(labels)
+            self.positives_, self.known_ = labels.positives.astype(dtype), labels.known
+            self.rates_ = _rates(labels).astype(dtype)
+            self._indexes = Indexes()
+        self._conclude(advice)
+        return self
+
+    def _check_parameters(self) -> None:
+        self._check_ensemble()
+        check_number("n_neighbors", self.n_neighbors, Integral, least=1)
+        check_choice("metric", self.metric, ("cosine", "euclidean"))
+        check_choice("weights", self.weights, ("similarity", "uniform"))
+        check_choice("algorithm", self.algorithm, ("exact", "approximate"))
+
+    def _voters(self, X: Any) -> sp.csr_array:
+        """Return the weight of each training row's vote for each row of X, n×n_train.
+
+        A row's weights sum to 1 and every learner has the same share of them, unless none of its neighbours votes.
+        """
+        shape, dtype = (X.shape[0], self.positives_.shape[0]), self.positives_.dtype
+        total = sp.csr_array(shape, dtype=dtype)
+        for part, rows in self._route(X):
+            index = self._indexes.of(part, self.algorithm, self.metric)
+            near, similarities = index.search(
+                self._embed_part(part, X[rows]), min(self.n_neighbors, len(part["rows"]))
+            )
+            votes, columns = self._vote_weights(similarities), part["rows"][near]
+            total += sp.csr_array((votes.ravel(), (np.repeat(rows, near.shape[1]), columns.ravel())), shape=shape)
+        learners = np.maximum(np.rint(total.sum(axis=1)), 1).astype(dtype)
+        total.data /= np.repeat(learners, np.diff(total.indptr))
+        return total
+
+    def _vote_weights(self, similarities: NDArray) -> NDArray:
+        """Scale to a sum of 1 in each row.
+
+        Neighbours none of which is similar vote alike; where all are orthogonal, which of them were found is
+        arbitrary, and none votes.
+        """
+        weights = np.ones_like(similarities)
+        if self.weights == "similarity" and self.metric == "euclidean":
+            weights /= 1 + np.sqrt(np.maximum(-similarities, 0))
+        elif self.weights == "similarity":
+            similar = (similarities > 0).any(axis=1)
+            weights[similar] = np.maximum(similarities[similar], 0)
+        weights /= weights.sum(axis=1, keepdims=True)
+        if self.metric == "cosine":
+            weights[~similarities.any(axis=1)] = 0
+        return weights
+
+    def _shares(self, X: Any) -> sp.csr_array:
+        """Return the share of the votes for each label, n×L, absent where there is none; every cell is known."""
+        voters = self._voters(X)
+        alone = sp.csr_array((voters.sum(axis=1) == 0).astype(voters.dtype)[:, None])
+        return voters @ self.positives_ + alone @ sp.csr_array(self.rates_[None])
+
+    def _shares_with_gaps(self, X: Any) -> NDArray:
+        voters = self._voters(X)
+        known = (voters @ self.known_.astype(voters.dtype)).toarray()  # type: ignore[union-attr]
+        return (voters @ self.positives_).toarray() + self.rates_ * (1 - known)
+
+    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+        for block in self._row_blocks(X):
+            shares = self._shares(block).toarray() if self.known_ is None else self._shares_with_gaps(block)
+            yield shares - shares.dtype.type(THRESHOLD)
+
+    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
+        if self.known_ is not None:
+            return super()._topk(X, k)
+        kernels, dtype = self._kernels(), self.positives_.dtype
+        # Times the identity: the numbers that the decisions are made of, so that equal ones tie in both.
+        labels = kernels.prepare(sp.identity(self.n_labels_), dtype)
+        found = [
+            kernels.product_topk(kernels.prepare(self._shares(block), dtype), labels, k)
+            for block in self._row_blocks(X)
+        ]
+        indices, shares = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return indices, shares - shares.dtype.type(THRESHOLD)
+
+    def _check_loaded(self) -> None:
+        self._indexes = Indexes()
+        n, L = self.positives_.shape
+        if self.n_labels_ != L or np.shape(self.rates_) != (L,):
+            raise ValueError("the labels have another number of columns than the model")
+        if self.known_ is not None and self.known_.shape != (n, L):
+            raise ValueError("the known cells do not belong to the labels")
+        super()._check_loaded()
+
+    def _check_part(self, part: Part) -> None:
+        rows, n = part["rows"], self.positives_.shape[0]
+        if not are_places(rows, n) or not 0 < len(rows) == part["embedded"].shape[0]:
+            raise ValueError("a part has rows that the model does not have")
+
+
+def _rates(labels: Labels) -> NDArray:
+    """Return the share of positives among the known cells of each label."""
+    known = np.full(labels.shape[1], len(labels)) if labels.known is None else _per_column(labels.known)
+    return _per_column(labels.positives) / np.maximum(known, 1)
+
+
+def _per_column(pattern: sp.csr_array) -> NDArray:
+    return np.bincount(pattern.indices, minlength=pattern.shape[1])
+
+
+class LabelKNN(VotingEstimator):
+    """The nearest training rows vote with their labels.
+
+    Where labels are unknown, the neighbours that know them vote; the others stand for the label's mean, and so does
+    every vote for a row that is orthogonal to all training rows. With clusters a row asks the training rows of its
+    cluster alone, and several clusterings are averaged.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=10
+        How many training rows vote; all of a cluster's where it has fewer.
+    metric : {"cosine", "euclidean"}, default="cosine"
+        What near means.
+    weights : {"similarity", "uniform"}, default="similarity"
+        A vote counts as much as its row is near (the cosine, or 1 / (1 + distance)), or as much as any other.
+    algorithm : {"exact", "approximate"}, default="exact"
+        Look at every training row, or at those that an index finds (dense rows; the extra "ann").
+    n_clusters : int, optional, default=1
+        The number of clusters; None is one for each 6,000 rows.
+    n_learners : int, default=1
+        The number of clusterings that are averaged.
+    absent, random_state, n_jobs, device, dtype, verbose
+        As in :class:`~labelgap.LEML`.
+
+    Attributes
+    ----------
+    parts_ : list of list of dict
+        For each learner and cluster the indices of the training rows ("rows") and the rows themselves ("embedded").
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from labelgap import LabelKNN
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0]])
+    >>> LabelKNN(n_neighbors=2).fit(X, [[1, 0], [1, 1], [0, 1]]).predict([[2.0, 0.1]])
+    array([[1, 0]])
+    """
+
+    def __init__(
+        self,
+        n_neighbors: int = 10,
+        *,
+        metric: Literal["cosine", "euclidean"] = "cosine",
+        weights: Literal["similarity", "uniform"] = "similarity",
+        algorithm: Literal["exact", "approximate"] = "exact",
+        n_clusters: int | None = 1,
+        n_learners: int = 1,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+    ) -> None:
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.weights = weights
+        self.algorithm = algorithm
+        self.n_clusters = n_clusters
+        self.n_learners = n_learners
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
+        return Fitted({"embedded": X}, [], 1)
+
+    def _embed_part(self, part: Part, X: Any) -> Any:
+        if sp.issparse(part["embedded"]):
+            return sp.csr_array(X)
+        return X.toarray() if sp.issparse(X) else X
+
+    def _check_part(self, part: Part) -> None:
+        super()._check_part(part)
+        if part["embedded"].shape[1] != self.n_features_in_:
+            raise ValueError("a part has rows of another number of features than the model")
