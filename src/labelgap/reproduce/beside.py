@@ -16,7 +16,7 @@ def beside(
     citation: str,
     title: str,
     *,
-    x: str | None = None,
+    x: str | tuple[str, ...] | None = None,
     notes: tuple[str, ...] = (),
     baseline: Callable[[Published], Published] | None = None,
 ) -> Experiment:

@@ -20,7 +20,7 @@ class Task:
     """Training data and what the setting fixes; everything else is chosen by validation on these data.
 
     ``X`` is None where rows have no features; ``given`` holds what validation chose for the method that
-    :class:`Method` names.
+    :class:`Method` names. ``dataset`` is its name, for methods with published parameters.
     """
 
     X: Any
@@ -32,6 +32,9 @@ class Task:
     criteria: tuple[str, ...] = ("P@3", "Hamming", "AUC")
     row_graph: Any = None
     given: dict[str, Any] = field(default_factory=dict)
+    dataset: str = ""
+    clusters: int | None = None
+    learners: int | None = None
 
 
 class Fitted(NamedTuple):

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from labelgap.reproduce.records import Report, Row
+from labelgap.reproduce.records import Experiment, Report, Row, Setting
 from labelgap.runtime import optional, written_whole
+
+MOST_TICKS = 8
+AXES = {
+    "observed": "share of known cells",
+    "k_ratio": "k / L",
+    "k": "dimension k",
+    "clusters": "number of clusters",
+    "learners": "number of learners",
+    "MB": "size of the model, MB",
+}
 
 
 def plot(report: Report, path: Path) -> None:
@@ -14,38 +26,56 @@ def plot(report: Report, path: Path) -> None:
     optional("matplotlib", "plot")
     from matplotlib.figure import Figure
 
-    x_of = {experiment.name: experiment.x for experiment in report.experiments}
-    panels: dict[tuple[str, str], list[Row]] = {}
-    for row in report.rows:
-        panels.setdefault((row.experiment, row.metric if x_of[row.experiment] == "dataset" else ""), []).append(row)
+    panels = [panel for experiment in report.experiments for panel in _panels(experiment, report.rows)]
     if not panels:
         raise ValueError("There are no rows to draw.")
     figure = Figure(figsize=(7, 4.5 * len(panels)), layout="constrained")
-    for ax, ((name, _), rows) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items()):
-        x = x_of[name]
-        _bars(ax, rows) if x is None else _groups(ax, rows, x) if x == "dataset" else _lines(ax, rows, x)
+    for ax, (name, draw) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels):
+        draw(ax)
         ax.set_title(name)
     with written_whole(path) as stream:
         figure.savefig(stream, dpi=150, format=path.suffix.lstrip(".") or "png")
 
 
-def _lines(ax: Any, rows: list[Row], x: str) -> None:
+def _panels(experiment: Experiment, rows: list[Row]) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    """Yield the title of each panel of an experiment, and what draws it."""
+    rows = [row for row in rows if row.experiment == experiment.name]
+    axes = experiment.x if isinstance(experiment.x, tuple) else (experiment.x,)
+    shown = [row for row in rows if row.metric not in axes]
+    for x in axes if rows else ():
+        if x is None:
+            yield experiment.name, partial(_bars, rows=shown)
+        elif x == "dataset":
+            for metric in dict.fromkeys(row.metric for row in shown):
+                yield experiment.name, partial(_groups, rows=[row for row in shown if row.metric == metric], x=x)
+        else:
+            yield experiment.name, partial(_lines, rows=shown, x=x, places=_places(rows, x))
+
+
+def _places(rows: list[Row], x: str) -> dict[Setting, Any]:
+    """Return where a setting lies on x: one of its attributes, or what was measured of it."""
+    if any(row.metric == x for row in rows):
+        return {row.setting: row.ours for row in rows if row.metric == x}
+    return {row.setting: getattr(row.setting, x) for row in rows}
+
+
+def _lines(ax: Any, rows: list[Row], x: str, places: dict[Setting, Any]) -> None:
     """One colour for each dataset, loss, method and metric: solid for ours, dashed for the paper's."""
     curves: dict[tuple[str, str, str, str], list[Row]] = {}
     for row in rows:
         key = (row.setting.dataset, row.setting.loss, row.setting.method, row.metric)
         curves.setdefault(key, []).append(row)
     for number, (key, curve) in enumerate(curves.items()):
-        places = [getattr(row.setting, x) for row in curve]
         for values, style, who in (
             ([row.ours for row in curve], "o-", "ours"),
             ([row.paper for row in curve], "x--", "paper"),
         ):
             if any(value is not None for value in values):
-                heights = [_height(value) for value in values]
-                ax.plot(places, heights, style, color=f"C{number}", label=f"{', '.join(key)} ({who})")
-    ax.set_xticks(sorted({getattr(row.setting, x) for row in rows}))
-    ax.set_xlabel({"observed": "share of known cells", "k_ratio": "k / L"}.get(x, x))
+                across, heights = [places[row.setting] for row in curve], [_height(value) for value in values]
+                ax.plot(across, heights, style, color=f"C{number}", label=f"{', '.join(key)} ({who})")
+    if len(ticks := set(places.values())) <= MOST_TICKS:
+        ax.set_xticks(sorted(ticks))
+    ax.set_xlabel(AXES.get(x, x))
     ax.set_ylabel(", ".join(dict.fromkeys(row.metric for row in rows)))
     ax.legend(fontsize="small")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from labelgap.reproduce.study import Study
@@ -32,6 +32,12 @@ class Setting:
         Threads, where the paper varies them.
     criteria : tuple of str
         The metrics by which validation chooses parameters: those that the table reports.
+    split : {"given", "random"}
+        Train and test rows as the set comes with them, or drawn from all its rows by the seed, as many of each.
+    empty : {"skip", "zero"}
+        What happens to a test row without labels: it is left out, or it counts as 0.
+    clusters, learners : int, optional
+        The number of clusters of a learner and of learners in an ensemble, where the paper varies them.
     """
 
     dataset: str
@@ -43,6 +49,10 @@ class Setting:
     iterations: int | None = None
     cores: int | None = None
     criteria: tuple[str, ...] = ("P@3", "Hamming", "AUC")
+    split: Literal["given", "random"] = "given"
+    empty: Literal["skip", "zero"] = "skip"
+    clusters: int | None = None
+    learners: int | None = None
 
     def rank(self, n_features: int, n_labels: int) -> int:
         """Return k = ⌊ratio · L⌋, or the k given, but no more than min(d, L): a rank beyond it changes nothing.
@@ -57,8 +67,8 @@ class Setting:
     def __str__(self) -> str:
         rank = f"k = {self.k}" if self.k is not None else "" if self.k_ratio is None else f"k/L {self.k_ratio:.0%}"
         known = "" if self.observed == 1 else f"{self.observed:.0%} known"
-        cores = "" if self.cores is None else f"{self.cores} core{'s' * (self.cores > 1)}"
-        return ", ".join(part for part in (self.dataset, rank, known, self.loss, self.method, cores) if part)
+        counts = (_count(getattr(self, f"{noun}s"), noun) for noun in ("core", "cluster", "learner"))
+        return ", ".join(part for part in (self.dataset, rank, known, self.loss, self.method, *counts) if part)
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,13 @@ class Row:
     values: tuple[float, ...] = ()
     params: tuple[dict[str, Any], ...] = ()
     seconds: float = 0.0
+
+    def filled(self, found: Sequence[Measurement]) -> Row:
+        """Return the row with what the fits of all seeds came to."""
+        values = (m.fit_seconds if self.metric == "seconds" else m.metrics[self.metric] for m in found)
+        return replace(
+            self, values=tuple(values), params=tuple(m.params for m in found), seconds=sum(m.seconds for m in found)
+        )
 
     @property
     def ours(self) -> float | None:
@@ -149,9 +166,10 @@ class Experiment:
         Takes a :class:`labelgap.reproduce.study.Study` and yields :class:`Row` s as they are finished.
     settings : callable
         Returns every setting of the experiment, so that a filter that leaves nothing is noticed before anything runs.
-    x : str, optional
+    x : str or tuple of str, optional
         The attribute of a setting that a figure has on its horizontal axis: lines over numbers, groups of bars over
-        "dataset"; without it a plot has a bar for each row.
+        "dataset"; without it a plot has a bar for each row. It may also be a metric of the experiment, and the figure
+        has a picture for each of several.
     notes : tuple of str
         What a reader must know to compare.
     """
@@ -161,7 +179,7 @@ class Experiment:
     title: str
     run: Callable[[Study], Iterator[Row]]
     settings: Callable[[], list[Setting]]
-    x: str | None = None
+    x: str | tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -175,6 +193,10 @@ class Report:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
+
+
+def _count(number: int | None, noun: str) -> str:
+    return "" if number is None else f"{number} {noun}{'s' * (number > 1)}"
 
 
 def _among(value: float, allowed: tuple[float, ...]) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 from labelgap.reproduce.records import Experiment, Setting
 
 _PUBLISHED = files("labelgap.reproduce") / "published"
+_SHARED = ("criteria", "split", "empty")  # what a file says once, for the settings of all its numbers
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ def published(paper: str) -> tuple[str, tuple[Published, ...]]:
     ('bibtex', 'P@3', 34.16)
     """
     content = json.loads((_PUBLISHED / f"{paper}.json").read_text(encoding="utf-8"))
-    shared = {"criteria": tuple(content["criteria"])} if "criteria" in content else {}
+    shared = {name: content[name] for name in _SHARED if name in content}
+    if "criteria" in shared:
+        shared["criteria"] = tuple(shared["criteria"])
     return content["paper"], tuple(_number(record, shared) for record in content["records"])
 
 

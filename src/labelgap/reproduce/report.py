@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from labelgap import __version__
-from labelgap.reproduce.methods import METHODS
 from labelgap.reproduce.records import Report, Row
 from labelgap.runtime import available_cores, written_whole
 
@@ -42,7 +41,7 @@ def show(report: Report, console: Console) -> None:
 
 def _cells(row: Row) -> tuple[str, str, str]:
     ours = _number(row.ours, row.metric)
-    if row.setting.method not in METHODS:
+    if row.ours is None:
         ours = "not implemented yet"
     elif row.spread is not None:
         ours += f" ± {_number(row.spread, row.metric)}"

@@ -14,7 +14,8 @@ from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.reproduce.records import Row, Setting
-from labelgap.reproduce.study import Study, known_labels
+from labelgap.reproduce.study import Study
+from labelgap.reproduce.trials import known_labels
 from labelgap.runtime import available_cores, threads
 
 REPEATS = 5

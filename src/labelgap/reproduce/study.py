@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 from sklearn.preprocessing import normalize
 
 from labelgap.datasets import Dataset, Interactions, load_dataset, load_interactions
-from labelgap.metrics import HammingLoss, InstanceAUC, Metric, evaluate, standard_metrics
-from labelgap.model_selection import score_batches
-from labelgap.observations import Labels, as_labels, hide_cells, hold_out_positives
-from labelgap.reproduce.methods import METHODS, Task
+from labelgap.reproduce.ensembles import first_learners, megabytes
+from labelgap.reproduce.methods import METHODS, Fitted, Task
 from labelgap.reproduce.records import Measurement, Options, Row, Setting
 from labelgap.reproduce.registry import Published
-
-RANKING: dict[str, Metric] = standard_metrics(range(1, 6))
-METRICS: dict[str, Metric] = {**RANKING, "Hamming": HammingLoss(), "AUC": InstanceAUC()}
+from labelgap.reproduce.trials import Trial, make_trial
 
 # Sets of ratings, by the name that tables give them: a part of a set must not pass for the set.
 INTERACTIONS = {"ml-100k": "ml-100k", "flixster-3000": "flixster", "douban-3000": "douban"}
-TEST_SHARE = 0.1
 
 
 @dataclass
@@ -43,6 +37,7 @@ class Study:
     unavailable: dict[str, str] = field(default_factory=dict)
     _datasets: dict[str, Dataset | Interactions] = field(default_factory=dict)
     _measured: dict[tuple[Setting, int], Measurement] = field(default_factory=dict)
+    _grown: dict[tuple[Setting, int], list[Measurement]] = field(default_factory=dict)
 
     def dataset(self, name: str) -> Dataset | Interactions | None:
         """Return a dataset with rows of length one, or ratings; ``None`` where there is none; the reason is kept."""
@@ -61,30 +56,49 @@ class Study:
             return row
         if self.dataset(setting.dataset) is None:
             return None
-        found = [self.measure(setting, seed) for seed in range(self.options.seeds)]
-        values = tuple(m.fit_seconds if number.metric == "seconds" else m.metrics[number.metric] for m in found)
-        return replace(
-            row, values=values, params=tuple(m.params for m in found), seconds=sum(m.seconds for m in found)
-        )
+        return row.filled([self.measure(setting, seed) for seed in range(self.options.seeds)])
 
     def measure(self, setting: Setting, seed: int) -> Measurement:
         """Fit a setting and measure it on the test part, or return what an earlier call found."""
-        if not METHODS[setting.method].ranked:
-            setting = replace(setting, k=None, k_ratio=None)
+        setting = _as_fitted(setting)
         key = (setting, seed)
         if key not in self._measured:
-            given = METHODS[setting.method].given
-            known = {} if given is None else self.measure(replace(setting, method=given), seed).params
-            self.tell(f"{setting}, seed {seed} …")
-            found = self._measured[key] = self._measure(setting, seed, known)
-            chosen = ", ".join(f"{name} = {_shown(value)}" for name, value in found.params.items())
-            self.tell(f"    {chosen} chosen; {found.fit_seconds:.1f} s, with validation {found.seconds:.1f} s")
+            given = self._given(setting, seed)
+            start = time.perf_counter()
+            trial, fitted = self._fit(setting, seed, given)
+            metrics = trial.measure(fitted.estimator, setting)
+            self._measured[key] = Measurement(metrics, fitted.params, fitted.seconds, time.perf_counter() - start)
+            self._tell_of(self._measured[key])
         return self._measured[key]
 
-    def _measure(self, setting: Setting, seed: int, given: dict[str, Any]) -> Measurement:
+    def measure_growing(self, setting: Setting, seed: int) -> list[Measurement]:
+        """Fit an ensemble of ``setting.learners``, and measure the ensembles of its first 1, 2, … learners.
+
+        Beside the metrics of :meth:`measure` each has the size of its model in "MB".
+        """
+        setting = _as_fitted(setting)
+        key = (setting, seed)
+        if key not in self._grown:
+            given = self._given(setting, seed)
+            start, found = time.perf_counter(), []
+            trial, fitted = self._fit(setting, seed, given)
+            for count in range(1, fitted.estimator.n_learners + 1):
+                part = first_learners(fitted.estimator, count)
+                metrics = trial.measure(part, setting) | {"MB": megabytes(part)}
+                found.append(Measurement(metrics, fitted.params, fitted.seconds, time.perf_counter() - start))
+            self._grown[key] = found
+            self._tell_of(found[-1])
+        return self._grown[key]
+
+    def _given(self, setting: Setting, seed: int) -> dict[str, Any]:
+        """Return what was chosen for the method whose parameters this one is given."""
+        given = METHODS[setting.method].given
+        return {} if given is None else self.measure(replace(setting, method=given), seed).params
+
+    def _fit(self, setting: Setting, seed: int, given: dict[str, Any]) -> tuple[Trial, Fitted]:
         data = self.dataset(setting.dataset)
         assert data is not None
-        start = time.perf_counter()
+        self.tell(f"{setting}, seed {seed} …")
         trial = make_trial(data, setting, seed)
         task = Task(
             trial.X,
@@ -96,57 +110,20 @@ class Study:
             setting.criteria,
             trial.row_graph,
             given,
+            setting.dataset,
+            setting.clusters,
+            setting.learners,
         )
-        fitted = METHODS[setting.method].fit(task)
-        # Parameters chosen by the best labels alone are for a table of these: nothing needs all n×L scores.
-        ranks = all(name in RANKING for name in setting.criteria)
-        metrics = evaluate(RANKING if ranks else METRICS, trial.batches(fitted.estimator, 5 * ranks))
-        metrics = {name: 100 * value if "@" in name else value for name, value in metrics.items()}
-        return Measurement(metrics, fitted.params, fitted.seconds, time.perf_counter() - start)
+        return trial, METHODS[setting.method].fit(task)
+
+    def _tell_of(self, found: Measurement) -> None:
+        chosen = ", ".join(f"{name} = {_shown(value)}" for name, value in found.params.items())
+        self.tell(f"    {chosen} chosen; {found.fit_seconds:.1f} s, with validation {found.seconds:.1f} s")
 
 
-class Trial(NamedTuple):
-    """The data of one seed: what to train on, and the test labels beside the scores that an estimator gives them.
-
-    ``batches`` takes an estimator and how many of the best labels of each row count, 0 for all of them.
-    """
-
-    X: Any
-    Y: Labels
-    row_graph: Any
-    batches: Callable[[Any, int], Iterable[tuple[Labels, Any]]]
-
-    @property
-    def n_features(self) -> int:
-        """The number of columns left of W; rows without features have one each."""
-        return len(self.Y) if self.X is None else self.X.shape[1]
-
-
-def make_trial(data: Dataset | Interactions, setting: Setting, seed: int) -> Trial:
-    """Return what a setting trains and is tested on: the rows of a split, or nine and one of ten positives."""
-    if isinstance(data, Interactions):
-        return _held_out_positives(data, seed)
-    test = as_labels(data.Y_test)
-    labels = known_labels(data, setting, seed)
-    return Trial(data.X_train, labels, None, lambda model, depth: score_batches(model, data.X_test, test, depth))
-
-
-def _held_out_positives(data: Interactions, seed: int) -> Trial:
-    """Hold out a tenth of the ratings of 4 or more; items that a user likes in training are not recommended again."""
-    train, test = hold_out_positives(data.positives(), TEST_SHARE, random_state=seed)
-    users = np.flatnonzero(np.diff(test.indptr))
-
-    def recommended(model: Any, depth: int) -> Iterator[tuple[Labels, Any]]:
-        yield as_labels(test[users]), model.recommend(users, min(depth, test.shape[1]), exclude_seen=True)
-
-    return Trial(None, as_labels(train), data.row_graph, recommended)
-
-
-def known_labels(data: Dataset, setting: Setting, seed: int) -> Labels:
-    """Return the training labels with the gaps of the setting; the seed draws them."""
-    if setting.observed == 1:
-        return as_labels(data.Y_train)
-    return hide_cells(data.Y_train, setting.observed, random_state=seed)
+def _as_fitted(setting: Setting) -> Setting:
+    """Return the setting without what makes no difference to a fit."""
+    return setting if METHODS[setting.method].ranked else replace(setting, k=None, k_ratio=None)
 
 
 def _shown(value: Any) -> str:
