@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, Self
@@ -43,12 +43,43 @@ class MultiLabelEstimator(BaseEstimator):
     n_labels_: int
 
     @abstractmethod
-    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
-        """Learn from rows X and labels Y."""
+    def _check_parameters(self) -> Any:
+        """Refuse parameters that mean nothing."""
+
+    @abstractmethod
+    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+        """Learn from validated rows and labels, and set attributes.
+
+        Returns what is left to do once nothing can be lost any more: warn, or raise an interrupt again.
+        """
 
     @abstractmethod
     def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
         """Yield the decision values of validated rows, some rows after the other, as (rows, L) arrays."""
+
+    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
+        """Learn from rows X and labels Y.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        Y : array-like, sparse matrix or Labels of shape (n, L)
+            Labels: 0/1, bool or −1/+1; NaN is unknown.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where Y is known.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters()
+        with self._unchanged_on_error(), threads(self.n_jobs):
+            X, labels = self._check_fit(X, Y, observed)
+            self.container_, self.n_labels_ = labels.container, labels.shape[1]
+            conclude = self._learn(X, labels)
+        conclude()
+        return self
 
     def decision_function(self, X: Any) -> NDArray:
         """Return an (n, L) array of decision values: above 0 exactly where :meth:`predict` says yes.

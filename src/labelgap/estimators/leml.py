@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import Labels
-from labelgap.runtime import threads
 from labelgap.solvers import TRON, Direct, NewtonCG, Solver
 
 
@@ -50,7 +50,8 @@ class LEML(LowRankEstimator):
         applies, else cg.
     kernel : {"linear", "rbf", "precomputed"} or callable, default="linear"
         Replace the rows of X by their kernel values with the training rows (the paper's kernel extension). A callable
-        gets the rows and the training rows and returns the matrix of kernel values, one row for each row.
+        gets the rows and the training rows and returns the matrix of kernel values, one row for each row. With
+        "precomputed" X is that matrix, n×n in fit.
     gamma : float, optional
         The parameter of the rbf kernel; 1 / features by default.
     max_iter : int, default=30
@@ -145,36 +146,16 @@ class LEML(LowRankEstimator):
         self.verbose = verbose
         self.callbacks = callbacks
 
-    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
-        """Learn from rows X and labels Y.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features; with ``kernel="precomputed"`` the n×n kernel matrix.
-        Y : array-like, sparse matrix or Labels of shape (n, L)
-            Labels: 0/1, bool or −1/+1; NaN is unknown.
-        observed : array-like or sparse matrix of shape (n, L), optional
-            True where Y is known.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
+    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
         loss = get_loss(self.loss)
-        with self._unchanged_on_error(), threads(self.n_jobs):
-            X, labels = self._check_fit(X, Y, observed)
-            basis = self._training_basis(X)
-            problem = self._problem(basis, labels, loss)
-            state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
-            interrupt = self._run(problem, state, self._choose_solver(loss, labels))
-            self._store_features(state.W)
-            self._store_history(state)
-            self.label_factors_ = state.H
-            self.container_, self.n_labels_, self.threshold_ = labels.container, labels.shape[1], loss.threshold
-        self._conclude(state, interrupt)
-        return self
+        basis = self._training_basis(X)
+        problem = self._problem(basis, labels, loss)
+        state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
+        interrupt = self._run(problem, state, self._choose_solver(loss, labels))
+        self._store_features(state.W)
+        self._store_history(state)
+        self.label_factors_, self.threshold_ = state.H, loss.threshold
+        return partial(self._conclude, state, interrupt)
 
     def _check_parameters(self) -> None:
         self._check_shared()

@@ -123,9 +123,6 @@ class LocalEstimator(MultiLabelEstimator):
         for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // self.n_labels_)):
             yield X[rows]
 
-    def _store_labels(self, labels: Labels) -> None:
-        self.container_, self.n_labels_ = labels.container, labels.shape[1]
-
     def _check_loaded(self) -> None:
         """Refuse parts and clusters that came from a file and do not belong together."""
         if not self.parts_:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal, Self
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,6 @@ from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import make_features
 from labelgap.observations import Labels
-from labelgap.runtime import threads
 from labelgap.solvers import Alternation
 
 ADVICE = {
@@ -109,17 +109,14 @@ class LocalLEML(LocalEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
-        """Learn from rows X (n×d) and labels Y (n×L), as :meth:`LEML.fit <labelgap.LEML.fit>` does."""
+    def _check_parameters(self) -> None:
         self._check_ensemble()
         self._local()._check_parameters()
-        with self._unchanged_on_error(), threads(self.n_jobs):
-            X, labels = self._check_fit(X, Y, observed)
-            advice = self._fit_parts(X, labels)
-            self._store_labels(labels)
-            self.threshold_ = get_loss(self.loss).threshold
-        self._conclude(advice)
-        return self
+
+    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+        advice = self._fit_parts(X, labels)
+        self.threshold_ = get_loss(self.loss).threshold
+        return partial(self._conclude, advice)
 
     def _local(self) -> LEML:
         shared = LEML._get_param_names()

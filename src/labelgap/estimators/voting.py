@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from numbers import Integral
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +16,6 @@ from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.neighbors import Neighbors, make_neighbors
 from labelgap.observations import Labels
-from labelgap.runtime import threads
 
 THRESHOLD = 0.5  # of the votes
 
@@ -58,33 +58,12 @@ class VotingEstimator(LocalEstimator):
     def _embed_part(self, part: Part, X: Any) -> Any:
         """Return where rows lie in the space of a part."""
 
-    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
-        """Learn from rows X and labels Y.
-
-        Parameters
-        ----------
-        X : array-like or sparse matrix of shape (n, d)
-            Features.
-        Y : array-like, sparse matrix or Labels of shape (n, L)
-            Labels: 0/1, bool or −1/+1; NaN is unknown.
-        observed : array-like or sparse matrix of shape (n, L), optional
-            True where Y is known.
-
-        Returns
-        -------
-        self
-        """
-        self._check_parameters()
-        with self._unchanged_on_error(), threads(self.n_jobs):
-            X, labels = self._check_fit(X, Y, observed)
-            advice = self._fit_parts(X, labels)
-            dtype = np.dtype(self.dtype).type
-            self._store_labels(labels)
-            self.positives_, self.known_ = labels.positives.astype(dtype), labels.known
-            self.rates_ = _rates(labels).astype(dtype)
-            self._indexes = Indexes()
-        self._conclude(advice)
-        return self
+    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+        advice, dtype = self._fit_parts(X, labels), np.dtype(self.dtype).type
+        self.positives_, self.known_ = labels.positives.astype(dtype), labels.known
+        self.rates_ = _rates(labels).astype(dtype)
+        self._indexes = Indexes()
+        return partial(self._conclude, advice)
 
     def _check_parameters(self) -> None:
         self._check_ensemble()
