@@ -1,14 +1,14 @@
 """SLEEC: training time against n, and accuracy, time and size beside LEML and the peers.
 
-Run as ``python -m benchmarks.sleec [growth] [beside] [sparse]``; packages that are not installed are named and left
-out.
+Run as ``python -m benchmarks.sleec [growth] [beside] [sparse] [--skip PEER …]``; packages that are not installed are
+named and left out.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -69,14 +69,14 @@ def growth() -> None:
     )
 
 
-def beside() -> None:
+def beside(skip: Collection[str] = ()) -> None:
     """Print P@k, times and sizes of ours and of what a user would install instead."""
     for name, makers in OURS.items():
         data, X, X_new = normalised(name)
         test = as_labels(data.Y_test)
         rows = [
             *(_ours(key, make(), (X, data.Y_train, X_new), test) for key, make in makers.items()),
-            *_peers((X, data.Y_train, X_new), test),
+            *_peers((X, data.Y_train, X_new), test, skip),
         ]
         base = rows[0][4]
         show(
@@ -94,14 +94,14 @@ def _ours(name: str, model: Any, data: tuple[Any, Any, Any], test: Any) -> tuple
     return name, *_precision(test, found), seconds, 1000 * asked / X_new.shape[0], _megabytes(fitted)
 
 
-def _peers(data: tuple[Any, Any, Any], test: Any) -> Iterator[tuple[Any, ...]]:
+def _peers(data: tuple[Any, Any, Any], test: Any, skip: Collection[str]) -> Iterator[tuple[Any, ...]]:
     for peer in CLASSIFIERS:
-        reason = peer.unavailable()
+        reason = "left out" if peer.name in skip else peer.unavailable()
         if reason is not None:
             print(f"{peer.name}: {reason}")
             continue
         found = peer.rank(*data, 5)
-        yield peer.version(), *_precision(test, found.scores()), found.seconds, "", ""
+        yield f"{peer.name} ({peer.version()})", *_precision(test, found.scores()), found.seconds, "", ""
 
 
 def _precision(test: Any, found: Any) -> list[float]:
@@ -138,13 +138,19 @@ def _density(values: Any) -> float:
     return values.nnz / np.prod(values.shape) if sp.issparse(values) else float(np.mean(values != 0))
 
 
-def main(parts: tuple[str, ...] = ()) -> None:
+PARTS: dict[str, Callable[..., None]] = {"growth": growth, "beside": beside, "sparse": sparse}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them by default")
+    parser.add_argument("--skip", nargs="+", default=(), help="names of peers, as they are printed")
+    given = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for part in (growth, beside, sparse):
-            if not parts or part.__name__ in parts:
-                part()
+        for name in given.parts or PARTS:
+            PARTS[name](*[given.skip] * (name == "beside"))
 
 
 if __name__ == "__main__":
-    main(tuple(sys.argv[1:]))
+    main()

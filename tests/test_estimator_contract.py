@@ -23,7 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF, hide_cells
+from labelgap import LEML, MC1, SLEEC, LabelKNN, Labels, LocalLEML, MCb, OneClassMF, hide_cells
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import LOSSES
 from labelgap.metrics import precision_at_k
@@ -46,12 +46,22 @@ class Maker(NamedTuple):
         leads, depend on the last bit of a sum.
     by_angle : bool
         Only the direction of a row counts, and one feature has no more of it than a sign.
+    transductive : bool
+        Labels and features are columns of one matrix, which a single one of each says nothing about.
     """
 
     make: Callable
     gaps: bool = True
     steady: bool = True
     by_angle: bool = False
+    transductive: bool = False
+
+
+def completion(cls, **parameters):
+    """MC1 and MCb have a penalty by another name, and another measure of what little change is."""
+    own = cls().get_params()
+    given = COMMON | {"mu": 1e-3, "tol": 1e-5} | parameters
+    return cls(**{name: value for name, value in given.items() if name in own})
 
 
 def label_knn(**parameters):
@@ -75,6 +85,9 @@ MAKERS = {
     "LabelKNN euclidean": Maker(partial(label_knn, metric="euclidean")),
     "SLEEC": Maker(partial(SLEEC, n_components=5, n_learners=2, n_neighbors=3, **COMMON), by_angle=True),
     "LocalLEML": Maker(partial(LocalLEML, n_learners=2, **COMMON)),
+    "MC1": Maker(partial(completion, MC1), transductive=True),
+    "MCb": Maker(partial(completion, MCb), transductive=True),
+    "MC1 factored": Maker(partial(completion, MC1, solver="factored"), transductive=True),
 }
 
 
@@ -99,6 +112,8 @@ def end(model):
 
 def tuned(model):
     """A parameter to choose, its value here, and another one."""
+    if hasattr(model, "mu"):
+        return "mu", 1e-3, 1e-2
     return ("alpha", 0.1, 3.0) if hasattr(model, "alpha") else ("n_neighbors", 3, 7)
 
 
@@ -122,6 +137,9 @@ CHECKED = [
     LabelKNN(),
     LabelKNN(metric="euclidean", dtype="float64"),
     LocalLEML(n_learners=2, dtype="float64"),
+    MC1(mu=1e-2),
+    MCb(mu=1e-2, solver="fpc"),
+    MCb(mu=1e-2, solver="factored"),
     SLEEC(n_components=5, n_learners=2),
     SLEEC(n_components=5, n_learners=1, embedding="als", dtype="float64"),
     SLEEC(n_components=5, n_learners=1, regressor="admm", l1=0.1, threshold=0.1, dtype="float64"),
@@ -134,6 +152,9 @@ CHECKED = [
 NO_LABELS = {
     "check_estimators_dtypes": "its targets are 1 and 2, and 2 is no label",
     "check_fit2d_1feature": "its targets are 1 and 2, and 2 is no label",
+    "check_transformer_data_not_an_array": "its targets are one column without a second dimension",
+    "check_transformer_general": "its targets are one column without a second dimension",
+    "check_transformer_n_iter": "its targets are one column without a second dimension",
 }
 SINGLE_PRECISION = {
     "check_methods_sample_order_invariance": "it wants 1e-7, the rounding of float32, from sums in another order",
@@ -158,7 +179,7 @@ def test_rows_of_any_type_with_labels(make, dtype):
     assert model.predict(X).shape == model.decision_function(X).shape == (20, 1)
 
 
-@estimators(by_angle=False)
+@estimators(by_angle=False, transductive=False)
 def test_one_feature_with_labels(make):
     """What check_fit2d_1feature asks, with 0 and 1 for targets."""
     X = 3 * np.random.RandomState(0).uniform(size=(10, 1))

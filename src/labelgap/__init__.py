@@ -11,10 +11,15 @@ from typing import Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "EMImputer": "estimators",
+    "FPCImputer": "estimators",
     "KMeansNystroem": "estimators",
     "LEML": "estimators",
     "LabelKNN": "estimators",
+    "LabelwiseSVM": "estimators",
     "LocalLEML": "estimators",
+    "MC1": "estimators",
+    "MCb": "estimators",
     "OneClassMF": "estimators",
     "OneClassMFCV": "model_selection",
     "SLEEC": "estimators",
@@ -30,6 +35,7 @@ _HOMES = {
     "load_dataset": "datasets",
     "load_interactions": "datasets",
     "list_datasets": "datasets",
+    "make_completion": "datasets",
     "threads": "runtime",
 }
 

@@ -6,10 +6,17 @@ from labelgap.datasets.interactions import Interactions, load_interactions
 from labelgap.datasets.npz import read_npz, write_npz
 from labelgap.datasets.records import Dataset, Table
 from labelgap.datasets.registry import DatasetInfo, list_datasets, load_dataset
-from labelgap.datasets.synthetic import PlantedData, make_low_rank, make_sparse_multilabel
+from labelgap.datasets.synthetic import (
+    CompletionData,
+    PlantedData,
+    make_completion,
+    make_low_rank,
+    make_sparse_multilabel,
+)
 from labelgap.datasets.text import read_svmlight, read_xmc, write_svmlight, write_xmc
 
 __all__ = [
+    "CompletionData",
     "Dataset",
     "DatasetInfo",
     "Interactions",
@@ -18,6 +25,7 @@ __all__ = [
     "list_datasets",
     "load_dataset",
     "load_interactions",
+    "make_completion",
     "make_low_rank",
     "make_sparse_multilabel",
     "read",

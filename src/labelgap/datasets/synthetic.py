@@ -1,4 +1,4 @@
-"""Data with a known truth: planted low rank for exact tests, and large sparse sets for tests of scale."""
+"""Data with a known truth: planted low rank, gaps to complete, and large sparse sets for tests of scale."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.utils import check_random_state
 
 
@@ -72,6 +73,99 @@ def make_low_rank(
     best = np.partition(scores.ravel(), [-n_positives - 1, -n_positives])
     threshold = float((best[-n_positives - 1] + best[-n_positives]) / 2)
     return PlantedData(X, sp.csr_array((scores > threshold).astype(np.float32)), W, H, threshold)
+
+
+@dataclass(frozen=True)
+class CompletionData:
+    """Data made by :func:`make_completion`: what is observed, and the truth.
+
+    Attributes
+    ----------
+    X, Y : ndarray of shape (n, d) and (n, L)
+        Features, and labels 0/1, with NaN where they are hidden.
+    X_true, Y_true : ndarray of shape (n, d) and (n, L)
+        The same without gaps.
+    X0 : ndarray of shape (n, d)
+        The features without noise, a matrix of low rank.
+    W, b : ndarray of shape (d, L) and (L,)
+        P(Y_ij = 1) = 1 / (1 + exp(−s_ij)), s = X0 W + b.
+    """
+
+    X: NDArray[np.float64]
+    Y: NDArray[np.float64]
+    X_true: NDArray[np.float64]
+    Y_true: NDArray[np.float64]
+    X0: NDArray[np.float64]
+    W: NDArray[np.float64]
+    b: NDArray[np.float64]
+
+    @property
+    def hidden_features(self) -> NDArray[np.bool_]:
+        """True where X is hidden."""
+        return np.isnan(self.X)
+
+    @property
+    def hidden_labels(self) -> NDArray[np.bool_]:
+        """True where Y is hidden."""
+        return np.isnan(self.Y)
+
+
+def make_completion(
+    n_samples: int,
+    n_features: int = 20,
+    n_labels: int = 10,
+    *,
+    rank: int = 2,
+    noise_variance: float = 0.01,
+    observed: float = 0.2,
+    random_state: Any = None,
+) -> CompletionData:
+    """Make features of low rank and labels of a linear model, and hide cells of both (Goldberg et al. 2010, 4.1).
+
+    X0 = L R, with n×r and r×d standard normal factors, scaled so that its entries have variance 1. Features are
+    X0 + N(0, σ²). Labels are 1 with probability 1 / (1 + exp(−s)), s = X0 W + b, the entries of W and b drawn from
+    N(0, 10), 10 the variance. Of the cells of X and of those of Y the share ω is drawn, each on its own, to be
+    observed: round(ω n d) and round(ω n L) of them, at least one.
+
+    Parameters
+    ----------
+    n_samples, n_features, n_labels : int
+        n, d and L; the paper has 100 or 400, 20, and 10.
+    rank : int
+        r, of X0; the paper has 2 and 4.
+    noise_variance : float
+        σ²; the paper has 0.01 and 0.1.
+    observed : float
+        ω, above 0 and up to 1; the paper has 0.1, 0.2 and 0.4.
+    random_state : int, RandomState or None
+        Seeds everything.
+
+    >>> data = make_completion(100, rank=2, observed=0.2, random_state=0)
+    >>> data.X.shape, data.Y.shape, int((~data.hidden_features).sum()), int((~data.hidden_labels).sum())
+    ((100, 20), (100, 10), 400, 200)
+    >>> float(data.X0.var().round(6)), int(np.linalg.matrix_rank(data.X0))
+    (1.0, 2)
+    """
+    _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels, rank=rank)
+    if not 0 <= noise_variance < np.inf:
+        raise ValueError(f"noise_variance={noise_variance} is no variance; pass a number of at least 0.")
+    if not 0 < observed <= 1:
+        raise ValueError(f"observed={observed} is not a share; pass a number above 0 and up to 1.")
+    rng = check_random_state(random_state)
+    X0 = rng.standard_normal((n_samples, rank)) @ rng.standard_normal((rank, n_features))
+    X0 /= X0.std() if X0.size > 1 else 1.0
+    X = X0 + np.sqrt(noise_variance) * rng.standard_normal(X0.shape)
+    W, b = np.sqrt(10) * rng.standard_normal((n_features, n_labels)), np.sqrt(10) * rng.standard_normal(n_labels)
+    Y = (rng.random_sample((n_samples, n_labels)) < expit(X0 @ W + b)).astype(float)
+    return CompletionData(_hide(X, observed, rng), _hide(Y, observed, rng), X, Y, X0, W, b)
+
+
+def _hide(values: NDArray, observed: float, rng: np.random.RandomState) -> NDArray[np.float64]:
+    """Return the values with NaN in all but a share of the cells, drawn without replacement."""
+    kept = rng.permutation(values.size)[: max(1, round(observed * values.size))]
+    shown = np.full(values.shape, np.nan)
+    shown.ravel()[kept] = values.ravel()[kept]
+    return shown
 
 
 def make_sparse_multilabel(

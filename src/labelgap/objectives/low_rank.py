@@ -97,7 +97,7 @@ class LowRank:
         a, b = self.penalty_left.alpha, self.penalty_right.alpha
         if np.ndim(a) or np.ndim(b) or a <= 0 or b <= 0:
             return W, H, 0.0
-        new_W, new_H = _balanced(W, H, (b / a) ** 0.25)
+        new_W, new_H = balanced(W, H, (b / a) ** 0.25)
         gain = float(self._penalty(W, H) - self._penalty(new_W, new_H))
         return (new_W, new_H, gain) if gain > 0 else (W, H, 0.0)
 
@@ -136,7 +136,7 @@ def _absorbed(features: LinearMap, objective: Objective) -> Objective:
     return through(features) if through is not None else Through(features, objective)
 
 
-def _balanced(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
+def balanced(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
     """Return U √S · ratio and V √S / ratio for W Hᵀ = U S Vᵀ, by way of k×k matrices."""
     QW, RW = scipy.linalg.qr(W, mode="economic", check_finite=False)
     QH, RH = scipy.linalg.qr(H, mode="economic", check_finite=False)
