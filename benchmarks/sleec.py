@@ -1,7 +1,7 @@
 """SLEEC: training time against n, and accuracy, time and size beside LEML and the peers.
 
-Run as ``python -m benchmarks.sleec [growth] [beside] [sparse] [--skip PEER …]``; packages that are not installed are
-named and left out.
+Run as ``python -m benchmarks.sleec [growth] [beside] [learners] [sparse] [--skip PEER …]``; packages that are not
+installed are named and left out.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.metrics import PrecisionAtK
 from labelgap.observations import as_labels
+from labelgap.reproduce.ensembles import first_learners
 
 ROWS_PER_CLUSTER = 2_000
 SIZES = (4_000, 8_000, 16_000, 32_000)
@@ -115,6 +116,19 @@ def _megabytes(model: Any) -> float:
         return path.stat().st_size / 1e6
 
 
+def learners(most: int = 6, seeds: int = 3) -> None:
+    """Print P@1 of growing ensembles, mean and standard deviation over seeds."""
+    for name, setting in (("eurlex", EURLEX), ("mediamill", MEDIAMILL)):
+        data, X, X_new = normalised(name)
+        test, found = as_labels(data.Y_test), np.empty((seeds, most))
+        for seed in range(seeds):
+            model = SLEEC(random_state=seed, **setting | {"n_learners": most}).fit(X, data.Y_train)
+            for m in range(1, most + 1):
+                found[seed, m - 1] = _precision(test, first_learners(model, m).predict_topk(X_new, 5))[0]
+        rows = [(m, found[:, m - 1].mean(), found[:, m - 1].std(ddof=1)) for m in range(1, most + 1)]
+        show(f"{name}, {seeds} seeds", ("learners", "P@1", "standard deviation"), rows)
+
+
 def sparse() -> None:
     """Print what cutting small weights and an L1 term on the embeddings do to size and accuracy, on Eurlex."""
     data, X, X_new = normalised("eurlex")
@@ -138,7 +152,7 @@ def _density(values: Any) -> float:
     return values.nnz / np.prod(values.shape) if sp.issparse(values) else float(np.mean(values != 0))
 
 
-PARTS: dict[str, Callable[..., None]] = {"growth": growth, "beside": beside, "sparse": sparse}
+PARTS: dict[str, Callable[..., None]] = {"growth": growth, "beside": beside, "learners": learners, "sparse": sparse}
 
 
 def main() -> None:
