@@ -74,8 +74,12 @@ def reproduce(
     methods: Annotated[str, typer.Option(help="Only these, such as LEML.")] = "",
     ratios: Annotated[str, typer.Option(help="Only these k/L, such as 0.2,0.4.")] = "",
     observed: Annotated[str, typer.Option(help="Only these shares of known cells, such as 0.1,0.2.")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Report the mean over so many seeds.")] = 1,
-    quick: Annotated[bool, typer.Option("--quick", help="Bibtex, one seed, the middle settings.")] = False,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Report the mean over so many seeds; 1, or 10 for mc/*, by default.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Bibtex, one seed, the middle settings; for mc/*, 3 seeds.")
+    ] = False,
     json: Annotated[Path | None, typer.Option(help="Write all rows to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw all rows into this picture (needs matplotlib).")] = None,
 ) -> None:

@@ -1,13 +1,16 @@
 """Splits that hold out rows or cells, and tuning that never looks outside the known cells."""
 
+from labelgap.model_selection.completion import MC1CV, MCbCV
 from labelgap.model_selection.criteria import Criterion, MeanLoss, get_criterion, score_batches
 from labelgap.model_selection.one_class import OneClassMFCV
 from labelgap.model_selection.selection import Selection, select
 from labelgap.model_selection.splits import CellKFold, hold_out_rows
 
 __all__ = [
+    "MC1CV",
     "CellKFold",
     "Criterion",
+    "MCbCV",
     "MeanLoss",
     "OneClassMFCV",
     "Selection",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from labelgap.reproduce.records import Options
+from labelgap.reproduce.records import Experiment, Options
 from labelgap.reproduce.records import quick as quick_options
 from labelgap.reproduce.registry import find_experiments, list_experiments
 from labelgap.reproduce.report import show, write_json
@@ -29,13 +30,14 @@ def reproduce(
     names: list[str],
     filters: dict[str, str],
     *,
-    seeds: int = 1,
+    seeds: int | None = None,
     quick: bool = False,
     json: Path | None = None,
     plot: Path | None = None,
 ) -> bool:
     """Run experiments and show them; return whether Ctrl-C cut the run short."""
-    experiments, options = find_experiments(names), make_options(filters, seeds, quick)
+    experiments = find_experiments(names)
+    options = make_options(filters, seeds, quick, experiments)
     for name, path in (("--json", json), ("--plot", plot)):
         if path is not None and not path.absolute().parent.is_dir():
             raise FileNotFoundError(f"{name} {path} is in no existing folder; make {path.absolute().parent} first.")
@@ -55,17 +57,35 @@ def reproduce(
     return report.interrupted
 
 
-def make_options(filters: dict[str, str], seeds: int = 1, quick: bool = False) -> Options:
-    """Read comma-separated filters; those given win over those of ``quick``.
+def make_options(
+    filters: dict[str, str],
+    seeds: int | None = None,
+    quick: bool = False,
+    experiments: Sequence[Experiment] = (),
+) -> Options:
+    """Read comma-separated filters; those given win over those of ``quick``, and a number of seeds does too.
+
+    Without a number there are as many seeds as the experiments have by themselves, the most of them.
 
     >>> make_options({"datasets": "bibtex,delicious", "ratios": "0.4"}).ratios
     (0.4,)
     """
-    chosen: dict[str, Any] = {**vars(quick_options() if quick else Options()), "seeds": seeds}
+    usual = Options(seeds=max((experiment.seeds for experiment in experiments), default=1))
+    chosen: dict[str, Any] = {**vars(_first_look(experiments) if quick else usual)}
+    if seeds is not None:
+        chosen["seeds"] = seeds
     for name, text in filters.items():
         if text:
             chosen[name] = _numbers(name, text) if name in ("ratios", "observed") else _words(text)
     return Options(**chosen)
+
+
+def _first_look(experiments: Sequence[Experiment]) -> Options:
+    looks = {experiment.quick for experiment in experiments} or {quick_options()}
+    if len(looks) > 1:
+        names = ", ".join(experiment.name for experiment in experiments)
+        raise ValueError(f"--quick is not the same for all of {names}; run those of one paper at a time.")
+    return looks.pop()
 
 
 def _words(text: str) -> tuple[str, ...]:

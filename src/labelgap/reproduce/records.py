@@ -86,7 +86,8 @@ class Row:
     """One published number beside ours.
 
     ``values`` has one number for each seed, and is empty where the method is not implemented; ``seconds`` is what
-    the fits of this row took, validation included.
+    the fits of this row took, validation included; ``best`` tells whether it is among the best of its setting, where
+    an experiment looks for them.
     """
 
     experiment: str
@@ -96,6 +97,7 @@ class Row:
     values: tuple[float, ...] = ()
     params: tuple[dict[str, Any], ...] = ()
     seconds: float = 0.0
+    best: bool = False
 
     def filled(self, found: Sequence[Measurement]) -> Row:
         """Return the row with what the fits of all seeds came to."""
@@ -172,6 +174,10 @@ class Experiment:
         has a picture for each of several.
     notes : tuple of str
         What a reader must know to compare.
+    seeds : int
+        The number of seeds unless the user asks for another.
+    quick : Options
+        What a first look at it is.
     """
 
     name: str
@@ -181,6 +187,8 @@ class Experiment:
     settings: Callable[[], list[Setting]]
     x: str | tuple[str, ...] | None = None
     notes: tuple[str, ...] = ()
+    seeds: int = 1
+    quick: Options = field(default_factory=quick)
 
 
 @dataclass

@@ -45,6 +45,8 @@ def _cells(row: Row) -> tuple[str, str, str]:
         ours = "not implemented yet"
     elif row.spread is not None:
         ours += f" ± {_number(row.spread, row.metric)}"
+    if row.best:
+        ours += " *"
     sign = "+" if row.difference is not None and row.difference > 0 else ""
     return _number(row.paper, row.metric), ours, sign + _number(row.difference, row.metric)
 
@@ -81,6 +83,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "paper": row.paper,
         "ours": row.ours,
         "difference": row.difference,
+        "best": row.best,
         "values": list(row.values),
         "params": list(row.params),
         "seconds": row.seconds,

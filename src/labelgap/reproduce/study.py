@@ -11,6 +11,7 @@ from sklearn.preprocessing import normalize
 
 from labelgap.datasets import Dataset, Interactions, load_dataset, load_interactions
 from labelgap.reproduce.ensembles import first_learners, megabytes
+from labelgap.reproduce.hidden_cells import SOURCES, CellTrial, Source
 from labelgap.reproduce.methods import METHODS, Fitted, Task
 from labelgap.reproduce.records import Measurement, Options, Row, Setting
 from labelgap.reproduce.registry import Published
@@ -35,12 +36,15 @@ class Study:
     options: Options
     tell: Callable[[str], None] = lambda line: None
     unavailable: dict[str, str] = field(default_factory=dict)
-    _datasets: dict[str, Dataset | Interactions] = field(default_factory=dict)
+    _datasets: dict[str, Dataset | Interactions | Source] = field(default_factory=dict)
     _measured: dict[tuple[Setting, int], Measurement] = field(default_factory=dict)
     _grown: dict[tuple[Setting, int], list[Measurement]] = field(default_factory=dict)
 
-    def dataset(self, name: str) -> Dataset | Interactions | None:
-        """Return a dataset with rows of length one, or ratings; ``None`` where there is none; the reason is kept."""
+    def dataset(self, name: str) -> Dataset | Interactions | Source | None:
+        """Return a dataset with rows of length one, ratings, or a source of hidden cells.
+
+        It is ``None`` where there is none; the reason is kept.
+        """
         if name not in self._datasets and name not in self.unavailable:
             try:
                 self._datasets[name] = _load(name)
@@ -95,7 +99,7 @@ class Study:
         given = METHODS[setting.method].given
         return {} if given is None else self.measure(replace(setting, method=given), seed).params
 
-    def _fit(self, setting: Setting, seed: int, given: dict[str, Any]) -> tuple[Trial, Fitted]:
+    def _fit(self, setting: Setting, seed: int, given: dict[str, Any]) -> tuple[Trial | CellTrial, Fitted]:
         data = self.dataset(setting.dataset)
         assert data is not None
         self.tell(f"{setting}, seed {seed} …")
@@ -130,7 +134,9 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else f"{value:g}"
 
 
-def _load(name: str) -> Dataset | Interactions:
+def _load(name: str) -> Dataset | Interactions | Source:
+    if name in SOURCES:
+        return SOURCES[name]()
     return load_interactions(INTERACTIONS[name]) if name in INTERACTIONS else _with_unit_rows(load_dataset(name))
 
 

@@ -13,6 +13,7 @@ from labelgap.datasets import Dataset, Interactions
 from labelgap.metrics import HammingLoss, InstanceAUC, Metric, evaluate, standard_metrics
 from labelgap.model_selection import score_batches
 from labelgap.observations import Labels, as_labels, hide_cells, hold_out_positives
+from labelgap.reproduce.hidden_cells import CellTrial, Source
 from labelgap.reproduce.records import Setting
 
 TEST_SHARE = 0.1
@@ -46,8 +47,10 @@ class Trial(NamedTuple):
         return {name: 100 * value if "@" in name else value for name, value in found.items()}
 
 
-def make_trial(data: Dataset | Interactions, setting: Setting, seed: int) -> Trial:
-    """Return what a setting trains and is tested on: the rows of a split, or nine and one of ten positives."""
+def make_trial(data: Dataset | Interactions | Source, setting: Setting, seed: int) -> Trial | CellTrial:
+    """Return what a setting trains and is tested on: rows of a split, nine and one of ten positives, or cells."""
+    if isinstance(data, Source):
+        return data.trial(setting.observed, seed)
     if isinstance(data, Interactions):
         return _held_out_positives(data, seed)
     if setting.split == "random":

@@ -1,0 +1,49 @@
+"""What searches share that are estimators themselves: they answer as the best estimator that they found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
+
+from labelgap.estimators import MultiLabelEstimator
+from labelgap.observations import Labels
+
+
+class BestEstimator(MultiLabelEstimator):
+    """Chooses an estimator in ``fit`` and hands everything else on to it."""
+
+    best_estimator_: Any
+
+    def _adopt(self, best: MultiLabelEstimator) -> None:
+        """Make a fitted estimator the one that answers."""
+        self.best_estimator_ = best
+        for name in ("container_", "n_labels_", "n_features_in_", "feature_names_in_"):
+            self.__dict__.pop(name, None)
+            if hasattr(best, name):
+                setattr(self, name, getattr(best, name))
+
+    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+        return self.best_estimator_._decision_blocks(X)
+
+    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
+        return self.best_estimator_._topk(X, k)
+
+    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
+        return self.best_estimator_._known_scores(X, labels)
+
+    def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
+        return self.best_estimator_._check_rows(X)
+
+    def save(self, path: Any) -> None:
+        """Write the best estimator, which has the parameters that were chosen."""
+        check_is_fitted(self)
+        self.best_estimator_.save(path)
+
+
+def of_best(name: str) -> Any:
+    """Return a property that is the attribute of that name of the best estimator."""
+    return property(lambda self: getattr(self.best_estimator_, name), doc=f"``{name}`` of the best estimator.")
