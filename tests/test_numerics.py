@@ -12,7 +12,7 @@ from labelgap import LEML, hide_cells
 from labelgap.kernels import cpu
 from labelgap.losses import CellFunctions, Loss
 from labelgap.model_selection import select
-from labelgap.runtime import threads, wide_blas
+from labelgap.runtime import available_cores, threads, wide_blas
 
 
 def unkind(kind):
@@ -107,9 +107,12 @@ def test_kernels_refuse_factors_of_other_shapes():
 
 
 def blas_threads():
-    return {info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
+    # Another package, such as an index of neighbours, may have brought a BLAS of its own.
+    ours = [info for info in threadpool_info() if info["user_api"] == "blas" and "faiss" not in info["filepath"]]
+    return {info["num_threads"] for info in ours}
 
 
+@pytest.mark.skipif(available_cores() < 2, reason="BLAS has no second thread to give back on one core")
 def test_overlapping_blocks_give_blas_its_threads_back():
     before = blas_threads()
     first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
