@@ -12,7 +12,7 @@ from labelgap import LEML, hide_cells
 from labelgap.kernels import cpu
 from labelgap.losses import CellFunctions, Loss
 from labelgap.model_selection import select
-from labelgap.runtime import available_cores, threads, wide_blas
+from labelgap.runtime import threads, wide_blas
 
 
 def unkind(kind):
@@ -112,7 +112,6 @@ def blas_threads():
     return {info["num_threads"] for info in ours}
 
 
-@pytest.mark.skipif(available_cores() < 2, reason="BLAS has no second thread to give back on one core")
 def test_overlapping_blocks_give_blas_its_threads_back():
     before = blas_threads()
     first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
@@ -131,7 +130,7 @@ def test_overlapping_blocks_give_blas_its_threads_back():
         first_out.wait(10)
         assert blas_threads() == {1}  # our own threads call it
         with wide_blas():
-            assert blas_threads() == {2}
+            assert blas_threads() == {min(2, max(before))}  # on one core there is no second
         assert blas_threads() == {1}
     worker.join()
     assert blas_threads() == before
