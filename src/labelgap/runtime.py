@@ -166,8 +166,6 @@ def in_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
     >>> list(in_parallel([lambda: 1, lambda: 2]))
     [1, 2]
     """
-    from joblib import Parallel, delayed
-
     workers = max(1, min(n_threads(), len(tasks)))
     share = n_threads() // workers
 
@@ -175,7 +173,12 @@ def in_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
         with threads(share):
             return task()
 
-    yield from Parallel(workers, prefer="threads", return_as="generator")(delayed(run)(task) for task in tasks)
+    if workers == 1:
+        yield from map(run, tasks)
+        return
+    # Left only when the tasks that were begun have ended: none may hold on to a limit of BLAS after an error.
+    with ThreadPoolExecutor(workers, thread_name_prefix="labelgap-task") as pool:
+        yield from pool.map(run, tasks)
 
 
 @contextmanager
