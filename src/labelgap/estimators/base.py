@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +17,7 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap import __version__
+from labelgap.estimators.about import About
 from labelgap.estimators.parameters import check_choice, check_k, is_float_type
 from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss
@@ -32,6 +33,8 @@ class MultiLabelEstimator(BaseEstimator):
     A subclass fits, and gives decision values block by block; where it can rank or score single cells without making
     whole blocks, it says so by overriding ``_topk`` and ``_known_scores``.
     """
+
+    about: ClassVar[About]
 
     absent: str = "negative"
     n_jobs: int | None = None
@@ -213,6 +216,12 @@ class MultiLabelEstimator(BaseEstimator):
             raise ValueError(
                 "No cell of Y is known: the mask (or NaN, or absent='unknown') leaves nothing to learn from. "
                 "Check that observed is True where labels are known."
+            )
+        if not labels.complete and not (self.about.missing_labels or self.about.positives_only):
+            raise ValueError(
+                f"Y has {labels.shape[0] * labels.shape[1] - labels.n_known} unknown cells, and "
+                f"{type(self).__name__} must know every one; pass 0 where a missing label is a no, or use a method "
+                "that takes gaps: `labelgap methods` lists them."
             )
         return labels
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import rbf_kernel
 
+from labelgap.estimators.about import About
 from labelgap.estimators.low_rank import Iteration, LowRankEstimator
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss, get_loss
@@ -102,6 +103,14 @@ class LEML(LowRankEstimator):
     >>> model.predict([[1.0, 0.05]])
     array([[1., 0., 1.]])
     """
+
+    about = About(
+        "A low-rank linear model of all labels, learned from the known cells with one of three losses.",
+        "Yu, Jain, Kar and Dhillon 2014",
+        missing_labels=True,
+        fit="(z + y) k an alternation",
+        predict="(z/n + L) k",
+    )
 
     def __init__(
         self,

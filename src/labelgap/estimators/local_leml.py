@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from labelgap.estimators.about import About
 from labelgap.estimators.leml import LEML
 from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
 from labelgap.losses import Loss, get_loss
@@ -67,6 +68,14 @@ class LocalLEML(LocalEstimator):
     >>> LocalLEML(1, n_clusters=2, alpha=0.01, random_state=0).fit(X, Y).predict([[0.0, 1.0]])
     array([[0, 1]])
     """
+
+    about = About(
+        "LEML in each cluster of the rows.",
+        "Bhatia, Jain, Kar, Varma and Jain 2015",
+        missing_labels=True,
+        fit="T (z + y) k an alternation",
+        predict="T (z/n + L) k",
+    )
 
     threshold_: float
 

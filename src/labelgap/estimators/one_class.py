@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 
+from labelgap.estimators.about import About
 from labelgap.estimators.low_rank import Iteration, LowRankEstimator, moves
 from labelgap.estimators.material import Material, check_pair_of_weights, check_symmetric
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
@@ -127,6 +128,15 @@ class OneClassMF(Recommender, LowRankEstimator):
     >>> model.recommend([2, 4], k=1)[0].ravel()
     array([1, 3])
     """
+
+    about = About(
+        "Factors of rows and labels, from features or without, where every cell that is no yes counts a little.",
+        "Yu, Huang, Dhillon and Lin 2017",
+        positives_only=True,
+        graph=True,
+        fit="(z + y) k + (n + L) k² an alternation",
+        predict="(z/n + L) k",
+    )
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
+from labelgap.estimators.about import About
 from labelgap.estimators.local import Fitted, Part
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.voting import VotingEstimator
@@ -103,6 +104,14 @@ class SLEEC(VotingEstimator):
     >>> SLEEC(n_components=2, n_neighbors=2, alpha=0.01, random_state=0).fit(X, Y).predict([[0.0, 2.0]])
     array([[0, 0, 1]])
     """
+
+    about = About(
+        "Local embeddings that keep which label vectors are near, and votes of the nearest rows there.",
+        "Bhatia, Jain, Kar, Varma and Jain 2015",
+        missing_labels=True,
+        fit="T (n + z) k a step",
+        predict="T n k / clusters",
+    )
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from sklearn.svm import LinearSVC
 from sklearn.utils import check_random_state, gen_batches
 
 from labelgap.estimators import newton_svm
+from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.factors import CELLS_PER_BLOCK
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
@@ -95,6 +96,14 @@ class LabelwiseSVM(MultiLabelEstimator):
            [1., 1.],
            [1., 1.]])
     """
+
+    about = About(
+        "A linear support vector machine for each label, for dense rows of few features.",
+        "Goldberg, Zhu, Recht, Xu and Nowak 2010",
+        missing_labels=True,
+        fit="n d² L a step",
+        predict="d L",
+    )
 
     coef_: NDArray
     intercept_: NDArray

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from labelgap.estimators.about import About
 from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.neighbors import Neighbors, make_neighbors
@@ -198,6 +199,14 @@ class LabelKNN(VotingEstimator):
     >>> LabelKNN(n_neighbors=2).fit(X, [[1, 0], [1, 1], [0, 1]]).predict([[2.0, 0.1]])
     array([[1, 0]])
     """
+
+    about = About(
+        "The labels of the nearest rows.",
+        "Cover and Hart 1967",
+        missing_labels=True,
+        fit="z",
+        predict="z",
+    )
 
     def __init__(
         self,

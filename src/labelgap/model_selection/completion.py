@@ -232,6 +232,7 @@ class MCbCV(CompletionCV):
     (['label_weight', 'mu'], (60, 8))
     """
 
+    about = MCb.about
     _of = MCb
 
 
@@ -264,6 +265,7 @@ class MC1CV(CompletionCV):
     True
     """
 
+    about = MC1.about
     _of = MC1
 
 

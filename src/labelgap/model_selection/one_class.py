@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from labelgap.estimators import MultiLabelEstimator, OneClassMF
+from labelgap.estimators import OneClassMF
 from labelgap.estimators.material import Material
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.metrics import Metric
+from labelgap.model_selection.best import BestEstimator
 from labelgap.model_selection.criteria import get_criterion
 from labelgap.model_selection.search import Judge, Search, fit_quietly
 from labelgap.model_selection.splits import check_share
@@ -37,7 +38,7 @@ RATIOS = [0.25, 0.5, 1.0, 2.0]
 Fold = tuple[Material, LinearMap, Labels, Any]  # to train on; rows to rank labels for; their positives; seen ones
 
 
-class OneClassMFCV(MultiLabelEstimator):
+class OneClassMFCV(BestEstimator):
     """:class:`OneClassMF` with its weight, penalties and number of alternations chosen on held-out data.
 
     A path goes through the weights, and at each of them along the penalties while the held-out score rises, each fit
@@ -94,6 +95,8 @@ class OneClassMFCV(MultiLabelEstimator):
     >>> sorted(model.best_params_)
     ['alpha', 'max_iter', 'weight_unlabelled']
     """
+
+    about = OneClassMF.about
 
     best_estimator_: OneClassMF
 
@@ -181,13 +184,6 @@ class OneClassMFCV(MultiLabelEstimator):
             self._adopt(best)
         return self
 
-    def _adopt(self, best: OneClassMF) -> None:
-        self.best_estimator_ = best
-        for name in ("container_", "n_labels_", "n_features_in_", "feature_names_in_"):
-            self.__dict__.pop(name, None)
-            if hasattr(best, name):
-                setattr(self, name, getattr(best, name))
-
     def _check_parameters(self) -> tuple[Metric, ...]:
         """Return the metrics, once every parameter means something."""
         self._estimator()._check_parameters()
@@ -261,18 +257,6 @@ class OneClassMFCV(MultiLabelEstimator):
         seen = get_backend(self.device).prepare(train, np.dtype(self.dtype).type)
         return replace(material, labels=as_labels(train)), material.left, as_labels(held), seen
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        return self.best_estimator_._decision_blocks(X)
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        return self.best_estimator_._topk(X, k)
-
-    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        return self.best_estimator_._known_scores(X, labels)
-
-    def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
-        return self.best_estimator_._check_rows(X)
-
     def recommend(self, users: Any, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
         """See :meth:`OneClassMF.recommend`."""
         check_is_fitted(self)
@@ -294,11 +278,6 @@ class OneClassMFCV(MultiLabelEstimator):
         """See :meth:`OneClassMF.fold_in_labels`."""
         check_is_fitted(self)
         return self.best_estimator_.fold_in_labels(positives)
-
-    def save(self, path: Any) -> None:
-        """Write the best estimator, which is an :class:`OneClassMF` with the parameters that were chosen."""
-        check_is_fitted(self)
-        self.best_estimator_.save(path)
 
 
 def _candidates(name: str, given: Any, default: list[float]) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from labelgap.estimators.about import About
 from labelgap.estimators.completion.estimator import CompletionEstimator
 
 
@@ -98,6 +99,15 @@ class MCb(CompletionEstimator):
     (array([[1.]]), array([[ 1. ,  2. , -1. ,  1.5]]))
     """
 
+    about = About(
+        "Labels and features completed together as one matrix of low rank, with a bias for each label.",
+        "Goldberg, Zhu, Recht, Xu and Nowak 2010",
+        missing_labels=True,
+        missing_features=True,
+        fit="n (d + L) k a step",
+        predict="d k² + L k",
+    )
+
     _constant = False
 
 
@@ -137,5 +147,14 @@ class MC1(CompletionEstimator):
     >>> MC1(mu=1e-3).fit(X, Y).labels_.ravel()
     array([1., 1., 0., 0., 1., 0.])
     """
+
+    about = About(
+        "Labels and features completed together as one matrix of low rank, with a constant feature.",
+        "Goldberg, Zhu, Recht, Xu and Nowak 2010",
+        missing_labels=True,
+        missing_features=True,
+        fit="n (d + L) k a step",
+        predict="d k² + L k",
+    )
 
     _constant = True

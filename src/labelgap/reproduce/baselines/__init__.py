@@ -1,0 +1,1 @@
+"""How the methods are fitted that the papers compare with; importing this registers them."""
