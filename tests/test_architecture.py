@@ -37,6 +37,7 @@ FLOORS = {
     "serve": 6,
     "cli": 6,
     "demo": 6,
+    "methods": 6,
     "__main__": 6,
 }
 # Front doors stand on one floor and open onto each other; the rooms below them do not.

@@ -379,6 +379,13 @@ def test_every_way_of_writing_gaps_gives_the_same_model(make, planted):
         np.testing.assert_array_equal(other.decision_function(X), models[0].decision_function(X))
 
 
+@every_estimator
+def test_what_it_says_of_gaps_is_so(make):
+    about = make.of.about
+    assert about.missing_labels == (make.gaps and not make.complete)
+    assert about.positives_only == (not make.gaps)
+
+
 @estimators(complete=True)
 def test_gaps_are_refused(make, planted):
     data = planted()

@@ -11,6 +11,11 @@ app = typer.Typer(no_args_is_help=True, help="Multi-label learning when labels h
 data = typer.Typer(no_args_is_help=True, help="Look at and fetch datasets.")
 app.add_typer(data, name="data")
 
+LETTERS = (
+    "n rows, d features of which z are not 0 in all rows together, L labels of which y are positive in all rows "
+    "together, k dimensions, T learners."
+)
+
 
 def _fail(error: Exception) -> None:
     typer.echo(f"labelgap: {error}", err=True)
@@ -52,6 +57,36 @@ def get_data(
         if X is not None and Y is not None:
             sizes = f"{X.shape[0]:,} rows, {X.shape[1]:,} features, {Y.shape[1]:,} labels"
             typer.echo(f"{part}: {sizes}, {int(Y.sum()):,} tags")
+
+
+@app.command()
+def methods(
+    handles: Annotated[
+        str | None, typer.Option(help="Only those that take this: missing labels, positives only, …")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List the methods: whose they are, what they can take, and what they cost."""
+    from labelgap.methods import find_methods
+
+    try:
+        found = find_methods(handles=handles)
+    except ValueError as error:
+        _fail(error)
+    if json:
+        from json import dumps
+
+        typer.echo(dumps({name: about._asdict() for name, about in found.items()}, indent=1, ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("name", "what it does", "paper", "takes", "time to fit", "to score a row")
+    for name, about in found.items():
+        table.add_row(name, about.what, about.paper, ", ".join(about.handles), about.fit, about.predict)
+    console = Console()
+    console.print(table)
+    console.print(LETTERS, highlight=False)
 
 
 @app.command()

@@ -23,8 +23,8 @@ class About(NamedTuple):
     graph : bool
         Takes a graph of rows or labels.
     fit, predict : str
-        The time to learn and to score one row, in n rows, d features, L labels, k dimensions, z non-zero features, y
-        positive labels, T trees or learners.
+        The time to learn and to score one row, in n rows, d features, z of them not 0 in all rows together, L labels,
+        y positives in all rows together, k dimensions, T trees or learners.
 
     Examples
     --------

@@ -10,7 +10,17 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MultiLabelEstimator
+from labelgap.estimators.about import About
 from labelgap.observations import Labels
+
+
+def chosen(about: About) -> About:
+    """Return the facts about a search for the best parameters of a method.
+
+    >>> chosen(About("Votes.", "Cover and Hart 1967")).what
+    'Votes; its parameters are chosen on held-out data.'
+    """
+    return about._replace(what=f"{about.what.removesuffix('.')}; its parameters are chosen on held-out data.")
 
 
 class BestEstimator(MultiLabelEstimator):

@@ -17,7 +17,7 @@ from labelgap.estimators.completion.rows import KnownCellsOfRows
 from labelgap.estimators.completion.together import MOST_COLUMNS, solve_paths
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss
-from labelgap.model_selection.best import BestEstimator, of_best
+from labelgap.model_selection.best import BestEstimator, chosen, of_best
 from labelgap.model_selection.completion_folds import Fold, draw_folds
 from labelgap.objectives.completion import Completion
 from labelgap.runtime import in_parallel, progress, threads
@@ -232,7 +232,7 @@ class MCbCV(CompletionCV):
     (['label_weight', 'mu'], (60, 8))
     """
 
-    about = MCb.about
+    about = chosen(MCb.about)
     _of = MCb
 
 
@@ -265,7 +265,7 @@ class MC1CV(CompletionCV):
     True
     """
 
-    about = MC1.about
+    about = chosen(MC1.about)
     _of = MC1
 
 

@@ -19,7 +19,7 @@ from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.metrics import Metric
-from labelgap.model_selection.best import BestEstimator
+from labelgap.model_selection.best import BestEstimator, chosen
 from labelgap.model_selection.criteria import get_criterion
 from labelgap.model_selection.search import Judge, Search, fit_quietly
 from labelgap.model_selection.splits import check_share
@@ -96,7 +96,7 @@ class OneClassMFCV(BestEstimator):
     ['alpha', 'max_iter', 'weight_unlabelled']
     """
 
-    about = OneClassMF.about
+    about = chosen(OneClassMF.about)
 
     best_estimator_: OneClassMF
 
