@@ -117,12 +117,18 @@ def reproduce(
     ] = False,
     json: Annotated[Path | None, typer.Option(help="Write all rows to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw all rows into this picture (needs matplotlib).")] = None,
+    summary: Annotated[
+        Path | None, typer.Option(help="Run nothing: write a page about all results in this folder.")
+    ] = None,
 ) -> None:
     """Run published tables and figures again and set our numbers beside the papers'."""
     from labelgap.reproduce import command
 
     filters = {"datasets": datasets, "losses": losses, "methods": methods, "ratios": ratios, "observed": observed}
     try:
+        if summary is not None:
+            typer.echo(command.write_summary(summary))
+            return
         if show_list or not names:
             command.show_list()
             raise typer.Exit(0 if show_list else 2)

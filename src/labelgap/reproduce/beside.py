@@ -37,7 +37,8 @@ def beside(
             if study.options.keeps(number.setting) and (row := row_of(study, number)) is not None:
                 yield row
 
-    return Experiment(name, citation, title, run, lambda: [number.setting for number in numbers], x, notes)
+    settings = [number.setting for number in numbers]
+    return Experiment(name, citation, title, run, lambda: settings, x, notes, numbers=numbers)
 
 
 def gain(row: Row, base: Row) -> Row:

@@ -15,7 +15,10 @@ from labelgap.reproduce.records import quick as quick_options
 from labelgap.reproduce.registry import find_experiments, list_experiments
 from labelgap.reproduce.report import show, write_json
 from labelgap.reproduce.runner import run
+from labelgap.reproduce.summary import write_summary
 from labelgap.runtime import optional
+
+__all__ = ["as_command", "make_options", "reproduce", "show_list", "write_summary"]
 
 
 def show_list() -> None:
@@ -47,7 +50,7 @@ def reproduce(
     console = Console(soft_wrap=False)
     show(report, console)
     if json is not None:
-        write_json(report, sys.argv, json)
+        write_json(report, as_command(names, options), json)
     if plot is not None and report.rows:
         from labelgap.reproduce.plots import plot as draw
 
@@ -55,6 +58,17 @@ def reproduce(
     if not report.rows and not report.interrupted:
         raise ValueError("Nothing could be run: no dataset of these experiments is available (see above).")
     return report.interrupted
+
+
+def as_command(names: Sequence[str], options: Options) -> list[str]:
+    """Return the command that gives the same numbers again.
+
+    >>> " ".join(as_command(["leml/table-5"], Options(datasets=("bibtex",), ratios=(0.4,), seeds=3)))
+    'labelgap reproduce leml/table-5 --datasets bibtex --ratios 0.4 --seeds 3'
+    """
+    filters = {name: value for name, value in vars(options).items() if isinstance(value, tuple) and value}
+    given = [word for name, values in filters.items() for word in (f"--{name}", ",".join(map(str, values)))]
+    return ["labelgap", "reproduce", *names, *given, "--seeds", str(options.seeds)]
 
 
 def make_options(

@@ -72,7 +72,7 @@ def _experiment(name: str, title: str, numbers: Sequence[Published], *notes: str
 
     settings = list(dict.fromkeys(number.setting for number in numbers))
     quick = Options(seeds=QUICK_TRIALS)
-    return Experiment(name, _CITATION, title, run, lambda: settings, None, (NOTE, *notes), TRIALS, quick)
+    return Experiment(name, _CITATION, title, run, lambda: settings, None, (NOTE, *notes), TRIALS, quick, numbers)
 
 
 def meta_average(number: Published, rows: Sequence[Row], numbers: Sequence[Published]) -> Row | None:

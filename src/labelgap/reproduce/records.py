@@ -9,6 +9,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from labelgap.reproduce.registry import Published
     from labelgap.reproduce.study import Study
 
 
@@ -178,6 +179,8 @@ class Experiment:
         The number of seeds unless the user asks for another.
     quick : Options
         What a first look at it is.
+    numbers : sequence of Published
+        What the paper prints of it.
     """
 
     name: str
@@ -189,6 +192,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     seeds: int = 1
     quick: Options = field(default_factory=quick)
+    numbers: Sequence[Published] = ()
 
 
 @dataclass

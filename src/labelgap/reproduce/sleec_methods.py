@@ -7,12 +7,10 @@ comes from validation.
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from labelgap.estimators import SLEEC, LabelKNN, LocalLEML
-from labelgap.model_selection import select
-from labelgap.reproduce.methods import ALPHAS, Fitted, Task, register_method
+from labelgap.reproduce.methods import ALPHAS, Fitted, Task, choose, fit_on_all, register_method
 
 
 def _released(learners: int, clusters: int, kept: int, dimension: int, voting: int) -> dict[str, int]:
@@ -42,10 +40,10 @@ LOCAL_ALPHAS = ALPHAS[::2]  # every power of two: a candidate is a fit for each 
 def fit_sleec(task: Task) -> Fitted:
     """Fit SLEEC with its released numbers, or numbers of neighbours from a fifth of the training rows; so with α."""
     estimator = SLEEC(**_ensemble(task), random_state=task.seed)
-    chosen = RELEASED.get(task.dataset) or _choose(estimator, NEIGHBORS, task)
+    chosen = RELEASED.get(task.dataset) or _choose_alone(estimator, NEIGHBORS, task)
     chosen = chosen | _varied(task)
-    chosen |= _choose(estimator.set_params(**chosen), {"alpha": PENALTIES}, task, patience=2)
-    return _fit_on_all(estimator.set_params(**chosen), chosen, task)
+    chosen |= _choose_alone(estimator.set_params(**chosen), {"alpha": PENALTIES}, task, patience=2)
+    return fit_on_all(estimator.set_params(**chosen), chosen, task)
 
 
 @register_method("KNN", ranked=False)
@@ -53,16 +51,16 @@ def fit_sleec(task: Task) -> Fitted:
 def fit_knn(task: Task) -> Fitted:
     """Let the nearest rows by cosine vote by similarity, as many as were best on a fifth of the training rows."""
     estimator = LabelKNN(random_state=task.seed)
-    chosen = _choose(estimator, {"n_neighbors": VOTERS}, task)
-    return _fit_on_all(estimator.set_params(**chosen), chosen, task)
+    chosen = _choose_alone(estimator, {"n_neighbors": VOTERS}, task)
+    return fit_on_all(estimator.set_params(**chosen), chosen, task)
 
 
 @register_method("LocalLEML", ranked=False)
 def fit_local_leml(task: Task) -> Fitted:
     """Fit LEML in the clusters that SLEEC has, in as many dimensions; one learner chooses α for all."""
     estimator = LocalLEML(**_ensemble(task), loss=task.loss, random_state=task.seed)
-    chosen = _choose(estimator, {"alpha": LOCAL_ALPHAS}, task, patience=3)
-    return _fit_on_all(estimator.set_params(**chosen), chosen, task)
+    chosen = _choose_alone(estimator, {"alpha": LOCAL_ALPHAS}, task, patience=3)
+    return fit_on_all(estimator.set_params(**chosen), chosen, task)
 
 
 def _ensemble(task: Task) -> dict[str, Any]:
@@ -77,23 +75,7 @@ def _varied(task: Task) -> dict[str, int]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def _choose(estimator: Any, grid: dict[str, list], task: Task, patience: int | None = None) -> dict[str, Any]:
-    """Return the best parameters on a fifth of the training rows, for one learner."""
-    alone = {"n_learners": [1], **grid}
-    found = select(
-        estimator,
-        alone,
-        task.X,
-        task.Y,
-        metric=task.criteria,
-        random_state=task.seed,
-        refit=False,
-        patience=patience,
-    )
-    return {name: value for name, value in found.params.items() if name in grid}
-
-
-def _fit_on_all(estimator: Any, chosen: dict[str, Any], task: Task) -> Fitted:
-    start = time.perf_counter()
-    estimator.fit(task.X, task.Y)
-    return Fitted(estimator, chosen, time.perf_counter() - start)
+def _choose_alone(estimator: Any, grid: dict[str, list], task: Task, patience: int | None = None) -> dict[str, Any]:
+    """Return the best parameters for one learner."""
+    found = choose(estimator, {"n_learners": [1], **grid}, task, patience)
+    return {name: value for name, value in found.items() if name in grid}

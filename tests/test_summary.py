@@ -1,0 +1,113 @@
+"""The page about all experiments."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from labelgap.cli import app
+from labelgap.reproduce import Options, list_experiments
+from labelgap.reproduce.records import Report, Row
+from labelgap.reproduce.report import write_json
+from labelgap.reproduce.summary import is_reached, read_rows, summarize
+
+REPOSITORY = list_experiments()["repository/table-1"]
+
+
+def measured(better_by, *, only=lambda number: True, seeds=1):
+    """Rows of the repository's table, each better than the paper's by so much."""
+    return [
+        Row(REPOSITORY.name, n.setting, n.metric, n.value, (n.value + better_by,) * seeds, ({},) * seeds)
+        for n in REPOSITORY.numbers
+        if only(n)
+    ]
+
+
+def write(rows, path, seeds=1):
+    write_json(Report([REPOSITORY], Options(seeds=seeds), rows), ["labelgap"], path)
+
+
+def line_of(page, name):
+    return next(line for line in page.splitlines() if line.startswith(f"| {name} "))
+
+
+@pytest.mark.parametrize(
+    ("metric", "paper", "just", "too_far"),
+    [
+        ("P@1", 60.0, 59.0, 58.9),
+        ("nDCG@5", 60.0, 59.0, 58.9),
+        ("AUC", 0.9, 0.89, 0.889),
+        ("Hamming", 0.02, 0.021, 0.0211),
+        ("label error", 20.0, 21.5, 21.6),
+        ("imputation error", 0.6, 0.63, 0.64),
+    ],
+)
+def test_the_tolerance_of_each_metric(metric, paper, just, too_far):
+    better = 0.0 if paper > too_far and metric in ("Hamming", "label error", "imputation error") else paper
+    assert is_reached(metric, paper, just)
+    assert is_reached(metric, paper, better)
+    assert not is_reached(metric, paper, too_far)
+
+
+def test_every_experiment_with_numbers_is_listed_with_how_many():
+    page = summarize([])
+    for name, experiment in list_experiments().items():
+        line = line_of(page, name)
+        assert ("the paper prints no number" in line) == (not experiment.numbers or "not measured" not in line)
+    assert "| 120 | 0 | not measured |" in line_of(page, REPOSITORY.name)
+
+
+def test_what_is_reached_and_what_is_missed():
+    of_leml = measured(0.5, only=lambda n: n.setting.method == "LEML")
+    of_knn = measured(-2.0, only=lambda n: n.setting.method == "kNN")
+    page = summarize(of_leml + of_knn)
+    assert "| 120 | 24 | 12 (50%) |" in line_of(page, REPOSITORY.name)
+    section = page[page.index("## repository/table-1") :]
+    assert "LEML" not in section
+    assert "| kNN | bibtex | 3 | up to 2 (P@5) | not known |" in section
+    assert "random splits" in line_of(section, "kNN | mediamill")
+
+
+def test_a_number_in_several_files_counts_once_with_the_most_seeds(tmp_path):
+    write(measured(-5.0), tmp_path / "a.json")
+    write(measured(1.0, seeds=3), tmp_path / "b.json", seeds=3)
+    write(measured(-5.0, seeds=2), tmp_path / "c.json", seeds=2)
+    rows = read_rows(tmp_path)
+    assert len(rows) == 120
+    assert all(len(row.values) == 3 and row.setting == n.setting for row, n in zip(rows, REPOSITORY.numbers))
+    assert "| 120 | 120 | 120 (100%) |" in summarize(rows)
+
+
+def test_rows_without_a_measurement_do_not_count(tmp_path):
+    write([replace(row, values=(), params=()) for row in measured(0.0)], tmp_path / "a.json")
+    assert read_rows(tmp_path) == []
+
+
+def summary(folder):
+    return CliRunner().invoke(app, ["reproduce", "--summary", str(folder)])
+
+
+def test_the_command_writes_the_page(tmp_path):
+    write(measured(0.0), tmp_path / "a.json")
+    shown = summary(tmp_path)
+    assert shown.exit_code == 0
+    assert shown.output.strip().endswith("README.md")
+    assert "120 (100%)" in (tmp_path / "README.md").read_text()
+
+
+def test_no_folder(tmp_path):
+    shown = summary(tmp_path / "nowhere")
+    assert shown.exit_code == 1
+    assert "is no folder" in shown.output
+
+
+@pytest.mark.parametrize("content", ["{", "[]", json.dumps({"rows": [{"experiment": "x"}]})])
+def test_a_file_that_holds_no_results(tmp_path, content):
+    (tmp_path / "bad.json").write_text(content)
+    shown = summary(tmp_path)
+    assert shown.exit_code == 1
+    assert "bad.json holds no results" in shown.output
+    assert not (tmp_path / "README.md").exists()
