@@ -106,12 +106,14 @@ def test_published_tables_are_whole_and_agree_with_each_other():
 
 def test_every_experiment_has_its_paper_and_settings():
     experiments = list_experiments()
-    expected = [f"leml/table-{n}" for n in range(3, 16)] + [f"leml/figure-{n}" for n in ("2b", "2c", "3")]
+    expected = [f"leml/table-{n}" for n in range(3, 16)] + [f"leml/figure-{n}" for n in ("1", "2b", "2c", "3")]
     assert [name for name in experiments if name.startswith("leml/")] == expected
     for experiment in experiments.values():
         assert experiment.settings()
         assert experiment.paper == published(experiment.name.split("/")[0])[0]
     assert {s.criteria for s in experiments["repository/table-1"].settings()} == {("P@1", "P@3", "P@5")}
+    lines = {(s.method, s.k_ratio) for s in experiments["leml/figure-1"].settings() if s.dataset == "bibtex"}
+    assert lines == {(m, k) for m in ("LEML", "CPLST", "BCS", "BR") for k in (0.2, 0.4, 0.6, 0.8, 1.0)}
     assert {s.observed for s in experiments["leml/figure-2b"].settings()} == {0.05, 0.1, 0.2, 0.4}
     assert {s.k_ratio for s in experiments["leml/figure-2c"].settings()} == {0.2, 0.4, 0.6}
     assert {s.iterations for s in experiments["leml/table-4"].settings()} == {5}
