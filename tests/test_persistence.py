@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import pickle
 import stat
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,7 @@ from sklearn.exceptions import NotFittedError
 from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF, load, persistence
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import Logistic, Squared
-from labelgap.persistence import FORMAT, HEADER, ModelFileError
+from labelgap.persistence import CHECKSUMS, FORMAT, HEADER, ModelFileError
 
 SETTINGS = [
     {"loss": "squared"},
@@ -241,7 +243,8 @@ def test_a_file_holds_json_and_arrays_only(planted, tmp_path, monkeypatch):
         names = archive.namelist()
         assert names[0] == HEADER
         assert len(names) == len(set(names)) > 5
-        for name in names[1:]:
+        assert names[-1] == CHECKSUMS
+        for name in names[1:-1]:
             assert name.endswith(".npy")
             np.load(io.BytesIO(archive.read(name)), allow_pickle=False)
         header = json.loads(archive.read(HEADER))
@@ -284,11 +287,14 @@ def test_an_unfitted_model_cannot_be_saved(tmp_path):
 # --- damaged files -------------------------------------------------------------------------------------------------
 
 
-def rewritten(path, members):
-    """Write the zip anew with some members replaced; None leaves one out."""
+def rewritten(path, members, *, honest=True):
+    """Write the zip anew with some members replaced, None leaves one out; an honest one has the right checksums."""
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
-    parts.update(members)
+    parts.update({name: part.encode() if isinstance(part, str) else part for name, part in members.items()})
+    if honest:
+        known = {name: hashlib.sha256(part).hexdigest() for name, part in parts.items() if part and name != CHECKSUMS}
+        parts[CHECKSUMS] = json.dumps(known)
     other = path.with_name("rewritten")
     with zipfile.ZipFile(other, "w") as archive:
         for name, content in parts.items():
@@ -327,6 +333,147 @@ def test_a_changed_byte_is_found_or_does_not_matter(file, fitted, tmp_path):
         else:
             same_state(again, fitted)
     assert found > len(range(0, len(whole), 13)) / 2
+
+
+def mutate(content, rng):
+    """Change a file as disks, transfers and editors do."""
+    at, length = int(rng.integers(len(content))), int(rng.integers(1, 200))
+    return [
+        lambda: content[:at] + bytes([content[at] ^ 1 << int(rng.integers(8))]) + content[at + 1 :],
+        lambda: content[:at],
+        lambda: content[:at] + bytes(length) + content[at + length :],
+        lambda: content[:at] + content[at + length :],
+        lambda: content[:at] + rng.bytes(length) + content[at:],
+        lambda: content[:at] + content[at : at + length] + content[at:],
+    ][int(rng.integers(6))]()
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_thousand_mutated_files_load_right_or_fail_with_our_error(mmap, file, fitted, tmp_path):
+    whole, rng, refused = file.read_bytes(), np.random.default_rng(0), 0
+    changed = tmp_path / "changed"
+    for _ in range(1000):
+        changed.write_bytes(mutate(whole, rng))
+        try:
+            again = load(changed, mmap=mmap)
+        except ModelFileError:
+            refused += 1
+        else:
+            same_state(again, fitted)
+    assert refused > 700
+
+
+@pytest.mark.parametrize("name", [HEADER, "label_factors_.npy"])
+def test_an_edited_member_is_refused(name, file):
+    with zipfile.ZipFile(file) as archive:
+        content = bytearray(archive.read(name))
+    content[content.index(b"LEML") if name == HEADER else -2] ^= 1
+    changed = rewritten(file, {name: bytes(content)}, honest=False)
+    with pytest.raises(ModelFileError, match=rf"was changed after it was written: {name} .* Save the model again"):
+        load(changed)
+
+
+def test_a_member_that_was_not_written_is_refused(file):
+    with pytest.raises(ModelFileError, match=r"holds more\.npy, which labelgap did not write"):
+        load(rewritten(file, {"more.npy": b"x"}, honest=False))
+
+
+def test_without_a_check_an_edit_that_fits_is_not_noticed(file, fitted):
+    changed = rewritten(file, {"label_factors_.npy": member(fitted.label_factors_ + 1)}, honest=False)
+    again = load(changed, check=False)
+    np.testing.assert_array_equal(again.label_factors_, fitted.label_factors_ + 1)
+    with pytest.raises(ModelFileError, match="was changed"):
+        load(changed)
+
+
+# --- folders, mapped arrays, names, old formats ---------------------------------------------------------------------
+
+
+def test_a_folder(fitted, planted, tmp_path):
+    fitted.save(tmp_path / "model", folder=True)
+    assert (tmp_path / "model" / HEADER).is_file()
+    same_state(load(tmp_path / "model"), fitted)
+    refitted = LEML(1, random_state=0).fit(planted().X, planted().Y)
+    refitted.save(tmp_path / "model", folder=True)
+    same_state(load(tmp_path / "model"), refitted)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_folder_that_is_no_model_is_left_alone(fitted, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter").write_text("one")
+    with pytest.raises(FileExistsError, match="is no model folder"):
+        fitted.save(tmp_path / "thesis", folder=True)
+    assert (tmp_path / "thesis" / "chapter").read_text() == "one"
+    with pytest.raises(FileNotFoundError, match=r"There is no model .*thesis; check the path"):
+        load(tmp_path / "thesis")
+
+
+def test_a_folder_that_lacks_a_member_or_has_an_edited_one(fitted, tmp_path):
+    fitted.save(tmp_path / "model", folder=True)
+    array = tmp_path / "model" / "label_factors_.npy"
+    content = array.read_bytes()
+    array.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    with pytest.raises(ModelFileError, match="was changed after it was written: label_factors_"):
+        load(tmp_path / "model")
+    array.unlink()
+    with pytest.raises(ModelFileError, match="not a whole labelgap model"):
+        load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+@pytest.mark.parametrize(("cls", "setting"), MODELS[-6:], ids=str)
+def test_mapped_arrays_lie_in_the_file(folder, cls, setting, planted, tmp_path):
+    X, Y, observed = planted()
+    model = make(cls, **setting).fit(X, Labels(Y, observed=observed))
+    model.save(tmp_path / "model", folder=folder)
+    again = load(tmp_path / "model", mmap=True)
+    same_state(again, model)
+    np.testing.assert_array_equal(again.decision_function(X), model.decision_function(X))
+    mapped = again.centers_[0]
+    assert mapped.flags.aligned
+    assert isinstance(mapped.base, np.memmap)
+    before = (tmp_path / "model").read_bytes() if not folder else (tmp_path / "model" / "centers_.0.npy").read_bytes()
+    mapped[:] = 7
+    after = (tmp_path / "model").read_bytes() if not folder else (tmp_path / "model" / "centers_.0.npy").read_bytes()
+    assert before == after
+
+
+def test_a_mapped_array_that_is_longer_than_its_file(file, tmp_path):
+    with zipfile.ZipFile(file) as archive:
+        content = archive.read("label_factors_.npy")
+    cut = rewritten(file, {"label_factors_.npy": content[:-8]})
+    with pytest.raises(ModelFileError, match=r"an array of \d+ bytes lies in"):
+        load(cut, mmap=True)
+
+
+def test_label_names_come_back(planted, tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    X, Y, _ = planted()
+    model = LEML(2, random_state=0).fit(X, pandas.DataFrame(Y, columns=[f"süß {j}" for j in range(Y.shape[1])]))
+    model.save(tmp_path / "model")
+    assert load(tmp_path / "model").label_names_in_.tolist() == [f"süß {j}" for j in range(Y.shape[1])]
+    assert not hasattr(model.fit(X, Y), "label_names_in_")
+
+
+def test_the_header_names_the_libraries(file):
+    with zipfile.ZipFile(file) as archive:
+        assert json.loads(archive.read(HEADER))["versions"]["numpy"] == np.__version__
+
+
+EXAMPLES = sorted((Path(__file__).parent / "models").glob("*.labelgap"))
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("mmap", [False, True])
+def test_files_of_every_format_are_read(path, mmap):
+    known = json.loads(path.with_suffix(".json").read_text())
+    found = load(path, mmap=mmap).decision_function(np.array(known["X"]))
+    np.testing.assert_allclose(found, known["decisions"], rtol=1e-10)
+
+
+def test_there_is_an_example_of_every_format():
+    assert {path.name.split("-")[1] for path in EXAMPLES} == {str(number) for number in range(1, FORMAT + 1)}
 
 
 def drop(*names):
@@ -544,7 +691,7 @@ def test_a_foreign_zip(members, tmp_path):
 
 @pytest.mark.parametrize("name", ["absent", "."])
 def test_no_such_file(name, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"There is no model file .*; check the path"):
+    with pytest.raises(FileNotFoundError, match=r"There is no model .*; check the path"):
         load(tmp_path / name)
 
 

@@ -133,11 +133,9 @@ class MultiLabelEstimator(BaseEstimator):
 
     def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
         """Return the k best of each row, by way of whole blocks."""
-        order, scores = [], []
-        for block in self._decision_blocks(X):
-            order.append(np.argsort(-block, axis=1, kind="stable")[:, :k])
-            scores.append(np.take_along_axis(block, order[-1], axis=1))
-        return np.concatenate(order), np.concatenate(scores)
+        found = [self._kernels().best_in_rows(block, k) for block in self._decision_blocks(X)]
+        indices, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        return indices, scores
 
     def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
         """Return the decision values at known cells, by way of whole blocks."""
@@ -207,6 +205,7 @@ class MultiLabelEstimator(BaseEstimator):
         """
         if Y is None:
             raise ValueError(missing)
+        self._keep_label_names(Y)
         labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
         if X is not None:
             _check_rows_match(X, labels)
@@ -225,10 +224,18 @@ class MultiLabelEstimator(BaseEstimator):
             )
         return labels
 
-    def save(self, path: str | os.PathLike) -> None:
+    def _keep_label_names(self, Y: Any) -> None:
+        """Keep the names of labels that a data frame has, as scikit-learn keeps those of features."""
+        self.__dict__.pop("label_names_in_", None)
+        names = np.asarray(getattr(Y, "columns", []), dtype=object)
+        if len(names) and all(isinstance(name, str) for name in names):
+            self.label_names_in_ = names
+
+    def save(self, path: str | os.PathLike, *, folder: bool = False) -> None:
         """Write the fitted estimator to a file that :func:`labelgap.load` reads; no pickle is involved.
 
-        Callbacks and a random generator object are not kept.
+        The file is a zip, or with ``folder`` a folder, of JSON and ``.npy`` with checksums, and appears whole or not
+        at all. Callbacks and a random generator object are not kept.
         """
         check_is_fitted(self)
         header = {
@@ -237,7 +244,7 @@ class MultiLabelEstimator(BaseEstimator):
             "parameters": {name: _plain(name, value) for name, value in self.get_params(deep=False).items()},
         }
         values = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        write_model(path, header, values | {"container_": asdict(self.container_)})
+        write_model(path, header, values | {"container_": asdict(self.container_)}, folder=folder)
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that came from a file do not fit each other."""
@@ -285,9 +292,20 @@ def _plain(name: str, value: Any) -> Any:
     return value
 
 
-def load(path: str | os.PathLike) -> MultiLabelEstimator:
+def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True) -> MultiLabelEstimator:
     """Read an estimator that :meth:`MultiLabelEstimator.save` wrote.
 
+    Parameters
+    ----------
+    path : str or path
+        A model file or folder.
+    mmap : bool, default=False
+        Leave arrays where they lie and read them as they are used; processes that load the same model share them.
+    check : bool, default=True
+        Compare checksums, for which every byte is read once.
+
+    Examples
+    --------
     >>> import numpy as np, tempfile, os, labelgap
     >>> model = labelgap.LEML(n_components=1).fit(np.eye(3), np.array([[1, 0], [1, 0], [0, 1]]))
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -296,7 +314,7 @@ def load(path: str | os.PathLike) -> MultiLabelEstimator:
     >>> bool((again.decision_function(np.eye(3)) == model.decision_function(np.eye(3))).all())
     True
     """
-    header, values = read_model(path)
+    header, values = read_model(path, mmap=mmap, check=check)
     classes = {cls.__name__: cls for cls in _all_subclasses(MultiLabelEstimator)}
     name = header.get("estimator")
     if name not in classes:

@@ -108,6 +108,9 @@ class Backend(Protocol):
         The stored cells of ``exclude`` have the score −∞.
         """
 
+    def best_in_rows(self, scores: Any, k: int) -> tuple[Any, Any]:
+        """The columns of the k largest of each row of dense scores, and the scores, best first."""
+
     def product_topk(self, A: Sparse, B: Sparse, k: int) -> tuple[Any, Any]:
         """The columns of the k largest entries of each row of A Bᵀ, n×k, and the entries, best first; k ≤ m.
 

@@ -263,7 +263,15 @@ def topk(B: NDArray, H: NDArray, k: int, exclude: CSR | None = None) -> tuple[ND
         scores = matmul(B[first:last], H.T)
         if exclude is not None:
             _rows_of_block(loops.hide, exclude.indptr, exclude.indices, scores, first)
-        _rows_of_block(loops.topk, indices[first:last], best[first:last], scores, 0)
+        indices[first:last], best[first:last] = best_in_rows(scores, k)
+    return indices, best
+
+
+def best_in_rows(scores: NDArray, k: int) -> tuple[NDArray, NDArray]:
+    """The columns of the k largest of each row, n×k, and the scores, best first."""
+    scores = np.ascontiguousarray(scores)
+    indices, best = np.empty((len(scores), k), np.int64), np.empty((len(scores), k), scores.dtype)
+    _rows_of_block(loops.topk, indices, best, scores, 0)
     return indices, best
 
 

@@ -134,14 +134,15 @@ def topk(B: Any, H: Any, k: int, exclude: Any = None) -> tuple[Any, Any]:
     scores = B @ H.T
     if exclude is not None:
         scores[_rows(exclude), exclude.indices] = -np.inf
-    return _best(scores, k)
+    return best_in_rows(scores, k)
 
 
 def product_topk(A: Any, B: Any, k: int) -> tuple[Any, Any]:
     """The k largest entries of each row of A Bᵀ, best first, ties to the lower index."""
-    return _best((A @ B.T).toarray(), k)
+    return best_in_rows((A @ B.T).toarray(), k)
 
 
-def _best(scores: Any, k: int) -> tuple[Any, Any]:
+def best_in_rows(scores: Any, k: int) -> tuple[Any, Any]:
+    """The k largest of each row, best first, ties to the lower index."""
     order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return order, np.take_along_axis(scores, order, axis=1)

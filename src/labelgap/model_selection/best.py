@@ -31,7 +31,7 @@ class BestEstimator(MultiLabelEstimator):
     def _adopt(self, best: MultiLabelEstimator) -> None:
         """Make a fitted estimator the one that answers."""
         self.best_estimator_ = best
-        for name in ("container_", "n_labels_", "n_features_in_", "feature_names_in_"):
+        for name in ("container_", "n_labels_", "n_features_in_", "feature_names_in_", "label_names_in_"):
             self.__dict__.pop(name, None)
             if hasattr(best, name):
                 setattr(self, name, getattr(best, name))
@@ -48,10 +48,10 @@ class BestEstimator(MultiLabelEstimator):
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         return self.best_estimator_._check_rows(X)
 
-    def save(self, path: Any) -> None:
+    def save(self, path: Any, *, folder: bool = False) -> None:
         """Write the best estimator, which has the parameters that were chosen."""
         check_is_fitted(self)
-        self.best_estimator_.save(path)
+        self.best_estimator_.save(path, folder=folder)
 
 
 def of_best(name: str) -> Any:
