@@ -1,6 +1,7 @@
 """Files to and from features and labels, data sets by name, and synthetic data."""
 
 from labelgap.datasets.arff import read_arff, read_label_names, write_arff
+from labelgap.datasets.documents import Documents, read_documents
 from labelgap.datasets.formats import read, write
 from labelgap.datasets.interactions import Interactions, load_interactions
 from labelgap.datasets.npz import read_npz, write_npz
@@ -13,12 +14,14 @@ from labelgap.datasets.synthetic import (
     make_low_rank,
     make_sparse_multilabel,
 )
+from labelgap.datasets.tabular import read_records, write_records
 from labelgap.datasets.text import read_svmlight, read_xmc, write_svmlight, write_xmc
 
 __all__ = [
     "CompletionData",
     "Dataset",
     "DatasetInfo",
+    "Documents",
     "Interactions",
     "PlantedData",
     "Table",
@@ -30,13 +33,16 @@ __all__ = [
     "make_sparse_multilabel",
     "read",
     "read_arff",
+    "read_documents",
     "read_label_names",
     "read_npz",
+    "read_records",
     "read_svmlight",
     "read_xmc",
     "write",
     "write_arff",
     "write_npz",
+    "write_records",
     "write_svmlight",
     "write_xmc",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from labelgap.runtime import written_whole
 
 PathLike = str | os.PathLike[str]
 
-COMPRESSIONS = (".gz", ".xz")
+COMPRESSIONS = (".gz", ".xz", ".zip")
 
 
 def uncompressed_name(path: PathLike) -> str:
@@ -28,24 +29,37 @@ def uncompressed_name(path: PathLike) -> str:
     'train.txt'
     """
     name = Path(path).name.lower()
-    return name[:-3] if name.endswith(COMPRESSIONS) else name
+    return name.rpartition(".")[0] if name.endswith(COMPRESSIONS) else name
 
 
 def read_bytes(path: PathLike) -> NDArray[np.uint8]:
-    """Return a file's bytes, decompressed by its ending (.gz, .xz); an uncompressed file is mapped, not copied."""
+    """Return a file's bytes, decompressed by its ending (.gz, .xz, or .zip with one file in it).
+
+    An uncompressed file is mapped, not copied.
+    """
     path = Path(path)
     ending = path.suffix.lower()
     if ending not in COMPRESSIONS:
         # An empty file cannot be mapped.
         return np.memmap(path, np.uint8, "r").view(np.ndarray) if path.stat().st_size else _frozen(b"")
-    opener: Any = gzip.open if ending == ".gz" else lzma.open
+    opener: Any = {".gz": gzip.open, ".xz": lzma.open, ".zip": _open_only_member}[ending]
     try:
         with opener(path, "rb") as stream:
             return _frozen(stream.read())
-    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+    except (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path}: the compressed data are cut off or damaged ({error}); get the file again."
         ) from error
+
+
+@contextmanager
+def _open_only_member(path: PathLike, mode: str) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(path) as archive:
+        names = [info.filename for info in archive.infolist() if not info.is_dir()]
+        if len(names) != 1:
+            raise ValueError(f"{path} holds {len(names)} files; unpack it and pass one of them.")
+        with archive.open(names[0]) as stream:
+            yield stream
 
 
 def _frozen(content: bytes) -> NDArray[np.uint8]:
@@ -72,7 +86,10 @@ def replacing(path: PathLike) -> Iterator[IO[bytes]]:
     ...     read_bytes(Path(folder) / "a.gz").tobytes()
     b'text'
     """
-    with written_whole(path) as raw, _compressing(raw, Path(path).suffix.lower()) as stream:
+    ending = Path(path).suffix.lower()
+    if ending == ".zip":
+        raise ValueError(f"{path}: a .zip can be read but not written; use .gz or .xz.")
+    with written_whole(path) as raw, _compressing(raw, ending) as stream:
         yield stream
 
 
