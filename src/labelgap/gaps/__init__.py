@@ -1,0 +1,16 @@
+"""What to do about gaps: find forgotten labels, fill unknown cells, say why."""
+
+from labelgap.gaps.auditing import Audit, Suggestions, audit
+from labelgap.gaps.calibration import Calibration, calibration_error, reliability
+from labelgap.gaps.completing import Completed, complete
+
+__all__ = [
+    "Audit",
+    "Calibration",
+    "Completed",
+    "Suggestions",
+    "audit",
+    "calibration_error",
+    "complete",
+    "reliability",
+]

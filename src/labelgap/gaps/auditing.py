@@ -1,0 +1,196 @@
+"""Which labels were forgotten, and which are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from labelgap.estimators.parameters import check_number
+from labelgap.gaps.calibration import CLIP, Calibration
+from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
+from labelgap.gaps.companions import Companions
+from labelgap.observations import Labels
+
+PLATEAU = 0.05  # of the positives: as many of the surest cells tell how many labels are written down
+LEAST_PLATEAU = 50
+PRIOR_CELLS = 50.0
+
+
+class Suggestions(NamedTuple):
+    """Cells with the probability that a label is missing (or wrong), the likeliest first."""
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def first(self, k: int) -> Suggestions:
+        """Return the k likeliest."""
+        return Suggestions(self.rows[:k], self.labels[:k], self.probabilities[:k])
+
+    def of_row(self, row: int) -> Suggestions:
+        """Return those of one row."""
+        return self._where(self.rows == row)
+
+    def of_label(self, label: int) -> Suggestions:
+        """Return those of one label."""
+        return self._where(self.labels == label)
+
+    def expected_precision(self, k: int | None = None) -> float:
+        """Return how many of the first k are expected to be right, as a share; NaN where there is none."""
+        return float(self.probabilities[:k].mean()) if len(self.probabilities[:k]) else float("nan")
+
+    def _where(self, kept: NDArray) -> Suggestions:
+        return Suggestions(self.rows[kept], self.labels[kept], self.probabilities[kept])
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    Attributes
+    ----------
+    missing : Suggestions
+        Labels that a row does not have and probably should.
+    doubtful : Suggestions
+        Labels that a row has and probably should not.
+    written : ndarray of shape (L,)
+        The estimated share of a label's true positives that are written down.
+    n_missing : ndarray of shape (L,)
+        The estimated number of positives that are not.
+    """
+
+    missing: Suggestions
+    doubtful: Suggestions
+    written: NDArray[np.float64]
+    n_missing: NDArray[np.float64]
+
+    @property
+    def share_missing(self) -> float:
+        """The estimated share of all true positives that are missing."""
+        there = float((self.n_missing * self.written / np.maximum(1 - self.written, CLIP)).sum())
+        total = there + float(self.n_missing.sum())
+        return float(self.n_missing.sum()) / total if total else 0.0
+
+    def records(
+        self, label_names: Sequence[str] | None = None, top: int | None = None
+    ) -> Iterator[tuple[int, str, str, float]]:
+        """Yield (row, label, "missing" or "doubtful", probability), both lists one after the other."""
+        for kind, found in (("missing", self.missing), ("doubtful", self.doubtful)):
+            for i, j, p in zip(*found.first(len(found) if top is None else top), strict=True):
+                yield int(i), str(j) if label_names is None else str(label_names[j]), kind, float(p)
+
+
+def audit(
+    X: Any,
+    Y: Any,
+    estimator: Any,
+    *,
+    observed: Any = None,
+    n_folds: int = 5,
+    candidates: int = 30,
+    random_state: Any = None,
+) -> Audit:
+    """Rank the labels that were probably forgotten, and those that are probably wrong.
+
+    Each row is scored by a model that was fitted without it. Scores, and what the labels that a row has say about the
+    others (:class:`Companions`), are calibrated to f = P(label is written | row). Under the assumption that a
+    positive of label j is written down with the same probability c_j in every row ("missing at random per label"),
+
+        P(positive | not written) = (1 − c_j) / c_j · f / (1 − f),   at most 1            (Elkan and Noto 2008).
+
+    c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
+    cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
+    all. If even the surest cells are not all positive, c is too small and too many labels seem to be missing.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or list of texts, n rows
+        What the estimator takes.
+    Y : labels of any form, (n, L)
+        A label that is not there may be missing; an unknown cell is neither suggested nor learned from.
+    estimator : estimator
+        Cloned and fitted ``n_folds`` times.
+    observed : array-like or sparse matrix, optional
+        True where Y is known.
+    n_folds : int, default=5
+        The number of models.
+    candidates : int, default=30
+        The most suggestions for one row.
+    random_state : int, RandomState or None
+        Seeds the folds and the sample of cells for the calibration.
+
+    Returns
+    -------
+    Audit
+
+    Examples
+    --------
+    >>> from labelgap import LEML, hide_positives
+    >>> from labelgap.datasets import make_low_rank
+    >>> data = make_low_rank(400, 20, 10, rank=4, random_state=0)
+    >>> written = hide_positives(data.Y, 0.7, random_state=0)
+    >>> found = audit(data.X, written, LEML(4, alpha=1.0, random_state=0), random_state=0).missing.first(50)
+    >>> bool(data.Y.toarray()[found.rows, found.labels].mean() > 0.8)
+    True
+    """
+    check_number("n_folds", n_folds, int, least=2)
+    check_number("candidates", candidates, int, least=1)
+    labels = known_labels(Y, observed, getattr(estimator, "absent", "negative"))
+    if labels.positives.nnz == 0:
+        raise ValueError("Y has no positive label; an audit needs some to learn from.")
+    rng = check_random_state(random_state)
+    cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
+    written = probability_written(cells, labels)
+    shares = estimate_written(cells, written, labels)
+    counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+    return Audit(
+        _missing(cells, written, shares), _doubtful(cells, written, shares), shares, counts * (1 / shares - 1)
+    )
+
+
+def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
+    """Return f, the calibrated probability of each cell that its label is written down."""
+    companions = Companions(labels)
+    inputs = np.column_stack([cells.scores, companions.at(cells.rows, cells.labels)])
+    calibration = Calibration(labels.shape[1])
+    return calibration.fit(inputs, cells.labels, cells.positive, cells.weights).predict(inputs, cells.labels)
+
+
+def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> NDArray[np.float64]:
+    """Return c_j, the share of a label's positives that are written down, by the surest cells.
+
+    >>> cells = Cells(np.arange(4), np.zeros(4, int), np.zeros(4), np.array([1, 1, 1, 0], bool), np.ones(4))
+    >>> one = Labels(np.array([[1], [1], [1], [0]]))
+    >>> estimate_written(cells, np.array([0.9, 0.9, 0.9, 0.9]), one).round(2).tolist()
+    [0.75]
+    """
+    size = min(len(written), max(LEAST_PLATEAU, round(PLATEAU * labels.positives.nnz)))
+    surest = np.argsort(-written, kind="stable")[:size]
+    overall = cells.positive[surest].mean()
+    total = np.bincount(cells.labels[surest], minlength=labels.shape[1])
+    yes = np.bincount(cells.labels[surest], cells.positive[surest], labels.shape[1])
+    return np.clip((yes + PRIOR_CELLS * overall) / (total + PRIOR_CELLS), CLIP, 1 - CLIP)
+
+
+def _missing(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
+    absent = np.flatnonzero(~cells.positive & (cells.weights == 1))
+    f, c = written[absent], shares[cells.labels[absent]]
+    return _ranked(cells.where(absent), np.minimum((1 - c) / c * f / (1 - f), 1.0))
+
+
+def _doubtful(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
+    there = np.flatnonzero(cells.positive)
+    return _ranked(cells.where(there), 1 - np.minimum(written[there] / shares[cells.labels[there]], 1.0))
+
+
+def _ranked(cells: Cells, probabilities: NDArray) -> Suggestions:
+    order = np.argsort(-probabilities, kind="stable")
+    return Suggestions(cells.rows[order], cells.labels[order], probabilities[order])

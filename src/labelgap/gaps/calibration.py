@@ -1,0 +1,106 @@
+"""Scores to probabilities, learned from cells that the scores have not seen."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+OWN_SCALE = 0.3  # of what a label has for itself, beside what all labels share: the smaller, the more they share
+PENALTY = 1.0
+CLIP = 1e-6
+
+
+class Calibration:
+    """P(yes | score) for each label: a logistic curve with terms shared by all labels and terms of its own.
+
+    The logit is β·(z, 1) + δ_j·(z₁, 1) with z the standardised inputs, first of them the score; β is shared, and δ_j
+    is pulled to 0, so that a label with few cells has the curve of all. A monotone step function of all cells then
+    takes out what no logistic curve can follow.
+
+    Parameters
+    ----------
+    n_labels : int
+        The number of labels.
+
+    Examples
+    --------
+    >>> rng = np.random.RandomState(0)
+    >>> scores = rng.randn(2000)
+    >>> yes = rng.rand(2000) < 1 / (1 + np.exp(-2 * scores))
+    >>> curve = Calibration(1).fit(scores[:, None], np.zeros(2000, int), yes)
+    >>> bool(abs(curve.predict(np.array([[0.0]]), np.array([0]))[0] - 0.5) < 0.1)
+    True
+    """
+
+    def __init__(self, n_labels: int) -> None:
+        self.n_labels = n_labels
+
+    def fit(self, inputs: NDArray, labels: NDArray, yes: NDArray, weights: NDArray | None = None) -> Calibration:
+        """Learn from cells: inputs (m×p), the label of each, whether it is a yes, and how many it stands for."""
+        weights = np.ones(len(yes)) if weights is None else weights
+        self.center = np.average(inputs, axis=0, weights=weights)
+        spread = np.sqrt(np.average((inputs - self.center) ** 2, axis=0, weights=weights))
+        self.scale = np.where(spread > 0, spread, 1.0)
+        self.rate = float(np.average(yes, weights=weights))
+        self._logistic, self._steps = None, None
+        if 0 < self.rate < 1:
+            self._logistic = LogisticRegression(C=1 / PENALTY, max_iter=200, tol=1e-5)
+            self._logistic.fit(self._design(inputs, labels), yes, sample_weight=weights)
+            self._steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
+            self._steps.fit(self._logits(inputs, labels), yes, sample_weight=weights)
+        return self
+
+    def predict(self, inputs: NDArray, labels: NDArray) -> NDArray[np.float64]:
+        """Return the probabilities of cells; within a step of the monotone function the logit decides."""
+        if self._logistic is None or self._steps is None:
+            return np.full(len(inputs), self.rate)
+        logits = self._logits(inputs, labels)
+        smooth = 1 / (1 + np.exp(-logits))
+        return np.clip(0.98 * self._steps.predict(logits) + 0.02 * smooth, CLIP, 1 - CLIP)
+
+    def _logits(self, inputs: NDArray, labels: NDArray) -> NDArray[np.float64]:
+        assert self._logistic is not None
+        return self._logistic.decision_function(self._design(inputs, labels))
+
+    def _design(self, inputs: NDArray, labels: NDArray) -> sp.csr_array:
+        """Return the inputs, then for each label its own slope of the first one and its own constant."""
+        z = (inputs - self.center) / self.scale
+        m, p = z.shape
+        own = np.column_stack([OWN_SCALE * z[:, 0], np.full(m, OWN_SCALE)])
+        data = np.column_stack([z, own]).ravel()
+        shared = np.broadcast_to(np.arange(p), (m, p))
+        columns = np.column_stack([shared, p + 2 * labels, p + 2 * labels + 1]).ravel()
+        return sp.csr_array((data, columns, np.arange(m + 1) * (p + 2)), shape=(m, p + 2 * self.n_labels))
+
+
+def reliability(
+    probabilities: NDArray, yes: NDArray, n_bins: int = 15, weights: NDArray | None = None
+) -> list[tuple[float, float, float]]:
+    """Return for bins of equal width the mean probability, the share of yeses, and the share of all cells in it.
+
+    >>> reliability(np.array([0.1, 0.1, 0.9]), np.array([0, 0, 1]), n_bins=2)
+    [(0.1, 0.0, 0.6666666666666666), (0.9, 1.0, 0.3333333333333333)]
+    """
+    weights = np.ones(len(yes)) if weights is None else weights
+    place = np.minimum((probabilities * n_bins).astype(int), n_bins - 1)
+    total = np.bincount(place, weights, n_bins)
+    means = np.bincount(place, weights * probabilities, n_bins), np.bincount(place, weights * yes, n_bins)
+    return [
+        (float(means[0][b] / total[b]), float(means[1][b] / total[b]), float(total[b] / weights.sum()))
+        for b in np.flatnonzero(total)
+    ]
+
+
+def calibration_error(
+    probabilities: NDArray, yes: NDArray, n_bins: int = 15, weights: NDArray | None = None
+) -> float:
+    """Return the expected calibration error: the mean of |probability − share of yeses| over the bins.
+
+    >>> calibration_error(np.array([0.25, 0.25, 0.25, 0.25]), np.array([1, 0, 0, 0]))
+    0.0
+    """
+    bins = reliability(probabilities, yes, n_bins, weights)
+    return float(sum(share * abs(mean - rate) for mean, rate, share in bins))

@@ -1,0 +1,344 @@
+"""Forgotten labels and unknown cells: every formula against a plain one, every claim on planted data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+from sklearn.metrics import roc_auc_score
+
+from labelgap import LEML, Labels, hide_cells, hide_positives
+from labelgap.datasets import make_low_rank
+from labelgap.gaps import audit, calibration_error, complete, reliability
+from labelgap.gaps.auditing import estimate_written
+from labelgap.gaps.calibration import Calibration
+from labelgap.gaps.cells import Cells, score_out_of_fold
+from labelgap.gaps.companions import Companions
+from labelgap.gaps.completing import HeldOut, best_thresholds
+
+
+class Knows(BaseEstimator):
+    """Has a score for each row that tells how it was fitted: X holds the number of the row."""
+
+    def __init__(self, n_labels=8):
+        self.n_labels = n_labels
+
+    def fit(self, X, Y):
+        self.seen_ = set(X[:, 0].astype(int).tolist())
+        assert len(self.seen_) == len(Y)
+        return self
+
+    def decision_function(self, X):
+        rows = X[:, 0].astype(int)
+        assert not self.seen_ & set(rows.tolist())
+        return np.sin(rows[:, None] * 7.0 + np.arange(self.n_labels))
+
+
+@pytest.fixture
+def sparse_labels():
+    rng = np.random.default_rng(0)
+    return Labels((rng.random((30, 8)) < 0.3).astype(int))
+
+
+# --- cells ---------------------------------------------------------------------------------------------------------
+
+
+def scored(labels, **options):
+    X = np.arange(len(labels), dtype=float)[:, None]
+    options = {"n_folds": 4, "candidates": 2, "sampled": 3} | options
+    return score_out_of_fold(Knows(labels.shape[1]), X, labels, rng=np.random.RandomState(0), **options)
+
+
+def test_no_row_is_scored_by_a_model_that_saw_it(sparse_labels):
+    cells = scored(sparse_labels)
+    np.testing.assert_allclose(cells.scores, np.sin(cells.rows * 7.0 + cells.labels))
+    assert set(cells.rows.tolist()) == set(range(30))
+
+
+def test_every_positive_is_there_and_the_best_others(sparse_labels):
+    cells = scored(sparse_labels)
+    Y = sparse_labels.toarray()
+    yes = cells.where(cells.positive)
+    assert sorted(zip(yes.rows, yes.labels)) == sorted(zip(*np.nonzero(Y)))
+    for row in range(30):
+        scores = np.where(Y[row] == 0, np.sin(row * 7.0 + np.arange(8)), -np.inf)
+        best = set(np.argsort(-scores)[: min(2, int((Y[row] == 0).sum()))].tolist())
+        mine = cells.where((cells.rows == row) & ~cells.positive)
+        assert best <= set(mine.labels.tolist())
+
+
+def test_weights_stand_for_all_absent_cells(sparse_labels):
+    cells = scored(sparse_labels)
+    absent = ~cells.positive
+    totals = np.bincount(cells.rows[absent], cells.weights[absent], 30)
+    np.testing.assert_allclose(totals, (sparse_labels.toarray() == 0).sum(axis=1))
+
+
+def test_unknown_cells_are_left_out(sparse_labels):
+    gaps = hide_cells(sparse_labels, 0.6, random_state=0)
+    cells, known = scored(gaps), gaps.known.toarray()
+    assert known[cells.rows, cells.labels].all()
+    absent = ~cells.positive
+    totals = np.bincount(cells.rows[absent], cells.weights[absent], 30)
+    np.testing.assert_allclose(totals, (gaps.toarray() == 0).sum(axis=1))
+
+
+def test_small_blocks_change_nothing_that_is_certain(sparse_labels, monkeypatch):
+    whole = scored(sparse_labels, sampled=0)
+    monkeypatch.setattr("labelgap.gaps.cells.CELLS_PER_BLOCK", 24)
+    for mine, other in zip(whole, scored(sparse_labels, sampled=0)):
+        np.testing.assert_array_equal(mine, other)
+
+
+# --- companions ----------------------------------------------------------------------------------------------------
+
+
+def test_companions_are_ridge_regressions_on_the_other_labels(sparse_labels):
+    Y, alpha = sparse_labels.toarray(), 0.7
+    found = Companions(sparse_labels, alpha)
+    for j in range(8):
+        others = np.delete(np.arange(8), j)
+        A = Y[:, others]
+        expected = np.linalg.solve(A.T @ A + alpha * np.eye(7), A.T @ Y[:, j])
+        np.testing.assert_allclose([found.between(other, j) for other in others], expected, atol=1e-10)
+        assert found.between(j, j) == 0
+    rows, columns = np.divmod(np.arange(240), 8)
+    np.testing.assert_allclose(found.at(rows, columns), (Y @ found.weights).ravel(), atol=1e-12)
+
+
+def test_a_label_says_nothing_about_itself(sparse_labels):
+    Y = sparse_labels.toarray()
+    found = Companions(sparse_labels)
+    without = Y.copy()
+    without[3, 2] = 1 - without[3, 2]
+    here = Y[3] @ found.weights[:, 2]
+    assert here == pytest.approx(without[3] @ found.weights[:, 2])
+
+
+def test_only_the_most_frequent_labels_take_part(sparse_labels, monkeypatch):
+    monkeypatch.setattr("labelgap.gaps.companions.MOST_LABELS", 3)
+    found = Companions(sparse_labels)
+    counts = sparse_labels.toarray().sum(axis=0)
+    assert set(found.kept) == set(np.argsort(-counts, kind="stable")[:3])
+    rare = int(np.argmin(counts))
+    assert found.between(rare, int(found.kept[0])) == 0
+    assert found.at(np.array([0]), np.array([rare])) == 0
+
+
+# --- calibration ---------------------------------------------------------------------------------------------------
+
+
+def curves(m=20_000, L=5, seed=0):
+    """Cells of labels whose curves differ, and their true probabilities."""
+    rng = np.random.default_rng(seed)
+    labels, scores = rng.integers(0, L, m), rng.normal(size=m)
+    truth = 1 / (1 + np.exp(-(1.0 + 0.3 * labels) * scores + 2 - 0.5 * labels))
+    return scores[:, None], labels, truth, rng.random(m) < truth
+
+
+def test_probabilities_are_the_true_ones():
+    inputs, labels, _, yes = curves()
+    curve = Calibration(5).fit(inputs, labels, yes)
+    fresh, fresh_labels, truth, fresh_yes = curves(seed=1)
+    found = curve.predict(fresh, fresh_labels)
+    assert np.abs(found - truth).mean() < 0.02
+    assert calibration_error(found, fresh_yes) < 0.015
+    for j in range(5):
+        mine = fresh_labels == j
+        assert abs(found[mine].mean() - truth[mine].mean()) < 0.02
+
+
+def test_weights_are_counts():
+    inputs, labels, _, yes = curves(m=300)
+    counts = np.random.default_rng(0).integers(1, 4, 300)
+    weighted = Calibration(5).fit(inputs, labels, yes, counts.astype(float))
+    repeated = Calibration(5).fit(*(np.repeat(part, counts, axis=0) for part in (inputs, labels, yes)))
+    np.testing.assert_allclose(weighted.predict(inputs, labels), repeated.predict(inputs, labels), atol=2e-3)
+
+
+def test_a_label_with_few_cells_has_the_curve_of_all():
+    inputs, labels, _, yes = curves(L=1)
+    labels = np.append(labels, 1)
+    inputs, yes = np.append(inputs, [[0.3]], axis=0), np.append(yes, True)
+    curve = Calibration(2).fit(inputs, labels, yes)
+    common, own = curve.predict(np.array([[0.5], [0.5]]), np.array([0, 1]))
+    assert own == pytest.approx(common, abs=0.05)
+
+
+@pytest.mark.parametrize("answer", [False, True])
+def test_one_class_is_its_rate(answer):
+    curve = Calibration(1).fit(np.ones((3, 1)), np.zeros(3, int), np.full(3, answer))
+    assert curve.predict(np.zeros((2, 1)), np.zeros(2, int)).tolist() == [float(answer)] * 2
+
+
+def test_more_score_is_more_probability():
+    inputs, labels, _, yes = curves(m=500, L=1)
+    curve = Calibration(1).fit(inputs, labels, yes)
+    line = np.linspace(-3, 3, 200)
+    assert (np.diff(curve.predict(line[:, None], np.zeros(200, int))) > 0).all()
+
+
+def test_bins_by_hand():
+    bins = reliability(np.array([0.0, 0.5, 1.0, 0.99]), np.array([0, 1, 1, 0]), n_bins=2)
+    assert bins == [(0.0, 0.0, 0.25), (pytest.approx(0.83), pytest.approx(2 / 3), 0.75)]
+    assert calibration_error(np.array([0.0, 0.5, 1.0, 0.99]), np.array([0, 1, 1, 0]), 2) == pytest.approx(0.1225)
+
+
+# --- audit ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def planted_gaps():
+    """Labels of low rank that are almost certain given the row, of which three in ten are forgotten."""
+    data = make_low_rank(3000, 25, 15, rank=5, random_state=0)
+    written = hide_positives(data.Y, 0.7, random_state=1)
+    model = LEML(5, alpha=1.0, random_state=0, n_jobs=1)
+    return data, written, audit(data.X, written, model, n_folds=3, random_state=0)
+
+
+def test_forgotten_labels_come_first(planted_gaps):
+    data, written, found = planted_gaps
+    truth = data.Y.toarray()
+    hits = truth[found.missing.rows, found.missing.labels]
+    assert hits[:500].mean() > 0.95
+    absent = written.toarray()[found.missing.rows, found.missing.labels] == 0
+    assert absent.all()
+    assert roc_auc_score(hits, found.missing.probabilities) > 0.9
+    assert (np.diff(found.missing.probabilities) <= 0).all()
+
+
+def test_how_many_are_missing(planted_gaps):
+    data, written, found = planted_gaps
+    assert found.share_missing == pytest.approx(1 - written.nnz / data.Y.nnz, abs=0.05)
+    assert found.n_missing.sum() == pytest.approx(data.Y.nnz - written.nnz, rel=0.25)
+    assert found.n_missing.shape == found.written.shape == (15,)
+
+
+@pytest.mark.parametrize("k", [500, 2000])
+def test_the_expected_precision_is_near_the_precision(planted_gaps, k):
+    data, _, found = planted_gaps
+    first = found.missing.first(k)
+    assert first.expected_precision() == pytest.approx(data.Y.toarray()[first.rows, first.labels].mean(), abs=0.1)
+
+
+def test_of_a_row_and_of_a_label(planted_gaps):
+    _, _, found = planted_gaps
+    mine = found.missing.of_row(5)
+    assert len(mine) == (found.missing.rows == 5).sum() > 0
+    assert (found.missing.of_label(3).labels == 3).all()
+
+
+def test_records_name_labels(planted_gaps):
+    _, _, found = planted_gaps
+    names = [f"tag {j}" for j in range(15)]
+    records = list(found.records(names, top=2))
+    assert [kind for _, _, kind, _ in records] == ["missing"] * 2 + ["doubtful"] * 2
+    assert records[0][1] == f"tag {found.missing.labels[0]}"
+    assert all(isinstance(row, int) and isinstance(p, float) for row, _, _, p in records)
+
+
+def test_wrong_labels_come_first():
+    data = make_low_rank(2000, 25, 15, rank=5, random_state=0)
+    rng, truth = np.random.default_rng(0), data.Y.toarray()
+    wrong = (rng.random(truth.shape) < 0.01) & (truth == 0)
+    found = audit(data.X, truth + wrong, LEML(5, alpha=1.0, random_state=0, n_jobs=1), n_folds=3, random_state=0)
+    first = found.doubtful.first(int(wrong.sum()))
+    assert wrong[first.rows, first.labels].mean() > 0.6
+    assert (truth + wrong)[first.rows, first.labels].all()
+
+
+def test_unknown_cells_are_not_suggested():
+    data = make_low_rank(400, 10, 8, rank=3, random_state=0)
+    gaps = hide_cells(data.Y, 0.7, random_state=0)
+    found = audit(data.X, gaps, LEML(3, random_state=0), n_folds=2, random_state=0)
+    assert gaps.known.toarray()[found.missing.rows, found.missing.labels].all()
+
+
+def test_a_seed_makes_an_audit_repeatable():
+    data = make_low_rank(300, 10, 8, rank=3, random_state=0)
+    first, second = (
+        audit(data.X, data.Y, LEML(3, random_state=0, n_jobs=1), n_folds=2, random_state=7) for _ in range(2)
+    )
+    for mine, other in zip(first.missing, second.missing):
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_the_share_written_by_hand():
+    """Of the fifty surest cells 30 are written; all 20 of the first label are, which is therefore above the others."""
+    labels = Labels(sp.csr_array(np.ones((60, 2))))
+    positive = np.concatenate([np.ones(20, bool), np.arange(30) < 10, np.zeros(10, bool)])
+    cells = Cells(np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60))
+    found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
+    overall = 30 / 50
+    np.testing.assert_allclose(found, [(20 + 50 * overall) / 70, (10 + 50 * overall) / 80])
+
+
+def test_bad_input():
+    X, model = np.eye(4), LEML(1)
+    with pytest.raises(ValueError, match="no positive label; an audit needs some"):
+        audit(X, np.zeros((4, 2)), model)
+    with pytest.raises(ValueError, match=r"n_folds=1 is out of range; pass .* at least 2"):
+        audit(X, np.eye(4), model, n_folds=1)
+    with pytest.raises(ValueError, match="candidates=0 is out of range"):
+        audit(X, np.eye(4), model, candidates=0)
+    with pytest.raises(ValueError, match=r"Y has shape \(4, 0\)"):
+        audit(X, np.zeros((4, 0)), model)
+    with pytest.raises(ValueError, match="n_folds=1 is out of range"):
+        complete(X, np.eye(4), model, n_folds=1)
+
+
+# --- complete ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def filled():
+    data = make_low_rank(1500, 20, 12, rank=4, random_state=0)
+    gaps = hide_cells(data.Y, 0.5, random_state=0)
+    return data, gaps, complete(data.X, gaps, LEML(4, random_state=0, n_jobs=1), random_state=0)
+
+
+def test_known_cells_stay(filled):
+    data, gaps, found = filled
+    known = gaps.known.toarray()
+    np.testing.assert_array_equal(found.probabilities[known], data.Y.toarray()[known])
+    hidden = found.probabilities[~known]
+    assert ((hidden > 0) & (hidden < 1)).all()
+
+
+def test_probabilities_of_hidden_cells_are_calibrated(filled):
+    data, gaps, found = filled
+    hidden = ~gaps.known.toarray()
+    truth = data.Y.toarray()[hidden]
+    assert calibration_error(found.probabilities[hidden], truth) < 0.02
+    assert found.calibration_error < 0.02
+    assert roc_auc_score(truth, found.probabilities[hidden]) > 0.97
+    assert sum(share for _, _, share in found.reliability) == pytest.approx(1)
+
+
+def f1(yes, predicted):
+    return 2 * (yes & predicted).sum() / max(yes.sum() + predicted.sum(), 1)
+
+
+def test_thresholds_are_the_best_of_the_grid():
+    rng = np.random.default_rng(0)
+    labels, probabilities = rng.integers(0, 3, 3000), rng.random(3000)
+    yes = rng.random(3000) < probabilities ** (labels + 1)
+    held = HeldOut(labels, probabilities, yes, np.zeros(3000, int))
+    found = best_thresholds(probabilities, held, 3, prior=0.0)
+    grid = np.linspace(0.02, 0.98, 49)
+    for j in range(3):
+        mine = labels == j
+        scores = [f1(yes[mine], probabilities[mine] > t) for t in grid]
+        assert f1(yes[mine], probabilities[mine] > found[j]) == pytest.approx(max(scores))
+
+
+def test_a_label_without_positives_has_the_threshold_of_all():
+    rng = np.random.default_rng(0)
+    probabilities = rng.random(2000)
+    yes = rng.random(2000) < probabilities
+    labels = np.zeros(2000, int)
+    held = HeldOut(labels, probabilities, yes, labels)
+    alone = best_thresholds(probabilities, held, 1, prior=0.0)
+    both = best_thresholds(probabilities, held, 2)
+    assert both[1] == pytest.approx(alone[0], abs=0.05)
