@@ -29,10 +29,14 @@ from labelgap.datasets import write_xmc
 
 
 class Ranked(NamedTuple):
-    """The k best labels of each row, shape (n, k), best first, −1 where there are fewer; the seconds of training."""
+    """The k best labels of each row, shape (n, k), best first, −1 where there are fewer.
+
+    With the seconds of training, and those of ranking where the package was asked for nothing else in them.
+    """
 
     best: NDArray[np.int64]
     seconds: float
+    asked: float = float("nan")
 
     def scores(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the ranking as labelgap's metrics take it."""
@@ -112,8 +116,9 @@ def rank_by_omikuji(X_train: Any, Y_train: Any, X_test: Any, k: int, **settings:
         write_xmc(path, X_train, Y_train)
         with quiet():
             model, seconds = timed(lambda: omikuji.Model.train_on_data(str(path), parameters))
-    best = [[label for label, _ in model.predict(row, top_k=k)] for row in _pairs(X_test)]
-    return Ranked(padded(best, k), seconds)
+    rows = list(_pairs(X_test))
+    best, asked = timed(lambda: [[label for label, _ in model.predict(row, top_k=k)] for row in rows])
+    return Ranked(padded(best, k), seconds, asked)
 
 
 def _pairs(X: Any) -> Iterator[list[tuple[int, float]]]:
@@ -131,7 +136,8 @@ def rank_by_napkinxc(X_train: Any, Y_train: Any, X_test: Any, k: int, *, model: 
     with TemporaryDirectory() as folder:
         fitted = getattr(models, model)(folder, **settings)
         _, seconds = timed(lambda: fitted.fit(X, Y))
-        return Ranked(padded(fitted.predict(X_new, top_k=k), k), seconds)
+        best, asked = timed(lambda: fitted.predict(X_new, top_k=k))
+        return Ranked(padded(best, k), seconds, asked)
 
 
 def rank_by_pecos(X_train: Any, Y_train: Any, X_test: Any, k: int) -> Ranked:
@@ -147,7 +153,8 @@ def rank_by_pecos(X_train: Any, Y_train: Any, X_test: Any, k: int) -> Ranked:
         return XLinearModel.train(X, Y.tocsc(), C=tree)
 
     model, seconds = timed(train)
-    return Ranked(_best_stored(model.predict(X_new, only_topk=k), k), seconds)
+    scores, asked = timed(lambda: model.predict(X_new, only_topk=k))
+    return Ranked(_best_stored(scores, k), seconds, asked)
 
 
 def _best_stored(scores: Any, k: int) -> NDArray[np.int64]:

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
+from benchmarks.beside import measure, measure_peers, precision
 from benchmarks.common import exponent, normalised, show
-from benchmarks.peers import CLASSIFIERS, timed
+from benchmarks.peers import timed
 from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
 from labelgap.datasets import make_sparse_multilabel
-from labelgap.metrics import PrecisionAtK
 from labelgap.observations import as_labels
 from labelgap.reproduce.ensembles import first_learners
 
@@ -76,44 +74,15 @@ def beside(skip: Collection[str] = ()) -> None:
         data, X, X_new = normalised(name)
         test = as_labels(data.Y_test)
         rows = [
-            *(_ours(key, make(), (X, data.Y_train, X_new), test) for key, make in makers.items()),
-            *_peers((X, data.Y_train, X_new), test, skip),
+            *(measure(key, make(), (X, data.Y_train, X_new), test) for key, make in makers.items()),
+            *measure_peers((X, data.Y_train, X_new), test, skip),
         ]
-        base = rows[0][4]
+        base = rows[0].seconds
         show(
             f"{name}, every label known",
             ("method", "P@1", "P@3", "P@5", "training, s", "of SLEEC's", "prediction, ms a row", "model, MB"),
-            [(*row[:5], row[4] / base, *row[5:]) for row in rows],
+            [(*row[:5], row.seconds / base, *row[5:]) for row in rows],
         )
-
-
-def _ours(name: str, model: Any, data: tuple[Any, Any, Any], test: Any) -> tuple[Any, ...]:
-    X, Y, X_new = data
-    fitted, seconds = timed(lambda: model.fit(X, Y))
-    fitted.predict_topk(X_new[:100], 5)  # compiles
-    found, asked = timed(lambda: fitted.predict_topk(X_new, 5))
-    return name, *_precision(test, found), seconds, 1000 * asked / X_new.shape[0], _megabytes(fitted)
-
-
-def _peers(data: tuple[Any, Any, Any], test: Any, skip: Collection[str]) -> Iterator[tuple[Any, ...]]:
-    for peer in CLASSIFIERS:
-        reason = "left out" if peer.name in skip else peer.unavailable()
-        if reason is not None:
-            print(f"{peer.name}: {reason}")
-            continue
-        found = peer.rank(*data, 5)
-        yield f"{peer.name} ({peer.version()})", *_precision(test, found.scores()), found.seconds, "", ""
-
-
-def _precision(test: Any, found: Any) -> list[float]:
-    return [100 * PrecisionAtK(k).update(test, found).compute() for k in (1, 3, 5)]
-
-
-def _megabytes(model: Any) -> float:
-    with TemporaryDirectory() as folder:
-        path = Path(folder, "model")
-        model.save(path)
-        return path.stat().st_size / 1e6
 
 
 def learners(most: int = 6, seeds: int = 3) -> None:
@@ -124,7 +93,7 @@ def learners(most: int = 6, seeds: int = 3) -> None:
         for seed in range(seeds):
             model = SLEEC(random_state=seed, **setting | {"n_learners": most}).fit(X, data.Y_train)
             for m in range(1, most + 1):
-                found[seed, m - 1] = _precision(test, first_learners(model, m).predict_topk(X_new, 5))[0]
+                found[seed, m - 1] = precision(test, first_learners(model, m).predict_topk(X_new, 5))[0]
         rows = [(m, found[:, m - 1].mean(), found[:, m - 1].std(ddof=1)) for m in range(1, most + 1)]
         show(f"{name}, {seeds} seeds", ("learners", "P@1", "standard deviation"), rows)
 
@@ -140,7 +109,7 @@ def sparse() -> None:
     }
     for name, setting in settings.items():
         model = SLEEC(random_state=0, **EURLEX | {"n_learners": 1} | setting)
-        row = _ours(name, model, (X, data.Y_train, X_new), test)
+        row = measure(name, model, (X, data.Y_train, X_new), test)
         parts = model.parts_[0]
         stored = [np.mean([_density(part[what]) for part in parts]) for what in ("regressors", "embedded")]
         rows.append((*row, *(f"{share:.0%}" for share in stored)))

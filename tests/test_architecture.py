@@ -39,6 +39,7 @@ FLOORS = {
     "cli": 7,
     "demo": 7,
     "methods": 7,
+    "commands": 7,
     "__main__": 7,
 }
 # Front doors stand on one floor and open onto each other; the rooms below them do not.

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
 
-from labelgap import LEML, Labels, hide_cells, hide_positives
+from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
 from labelgap.datasets import make_low_rank
 from labelgap.gaps import audit, calibration_error, complete, reliability
 from labelgap.gaps.auditing import estimate_written
@@ -265,7 +265,7 @@ def test_a_seed_makes_an_audit_repeatable():
 
 
 def test_the_share_written_by_hand():
-    """Of the fifty surest cells 30 are written; all 20 of the first label are, which is therefore above the others."""
+    """Of the fifty surest cells 30 are written; all 20 of the first label are, so its share is above the others."""
     labels = Labels(sp.csr_array(np.ones((60, 2))))
     positive = np.concatenate([np.ones(20, bool), np.arange(30) < 10, np.zeros(10, bool)])
     cells = Cells(np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60))
@@ -342,3 +342,54 @@ def test_a_label_without_positives_has_the_threshold_of_all():
     alone = best_thresholds(probabilities, held, 1, prior=0.0)
     both = best_thresholds(probabilities, held, 2)
     assert both[1] == pytest.approx(alone[0], abs=0.05)
+
+
+# --- explain -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", [np.asarray, sp.csr_array])
+def test_a_linear_model_is_explained_by_its_coefficients(wrap):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 6)), rng.integers(0, 2, (60, 3))
+    model = BinaryRelevance(dtype="float64").fit(X, Y)
+    x = np.where(rng.random((1, 6)) < 0.7, X[:1], 0)
+    found = explain(model, wrap(x), 2, top=6)
+    assert found.decision == pytest.approx(model.decision_function(x)[0, 2])
+    expected = {f"feature {j}": x[0, j] * model.coef_[2, j] for j in np.flatnonzero(x[0])}
+    assert {name: pytest.approx(weight) for name, weight in found.features} == expected
+    weights = [abs(weight) for _, weight in found.features]
+    assert weights == sorted(weights, reverse=True)
+
+
+def test_any_model_is_explained_by_what_it_loses():
+    data = make_low_rank(200, 8, 5, rank=2, random_state=0)
+    model = LabelKNN(5).fit(data.X, data.Y)
+    x = data.X[:1].copy()
+    found = explain(model, x, 1, top=1)
+    j = int(found.features[0].name.split()[1])
+    without = x.copy()
+    without[0, j] = 0
+    change = model.decision_function(x)[0, 1] - model.decision_function(without)[0, 1]
+    assert found.features[0].weight == pytest.approx(change, abs=1e-6)
+
+
+def test_words_and_known_labels_argue():
+    texts = ["salty bacon", "bacon", "sweet cake", "cake and bacon"] * 5
+    Y = np.array([[1, 0, 1], [1, 0, 1], [0, 1, 0], [1, 1, 1]] * 5)
+    model = Tagger(BinaryRelevance(0.1), label_names=["meat", "dessert", "fried"]).fit(texts, Y)
+    found = explain(model, "bacon with cake", "meat", Y=Y, known=["fried", "dessert"])
+    assert found.features[0].name == "bacon"
+    assert found.features[0].weight > 0
+    assert found.labels[0].name == "fried"
+    assert dict(found.labels)["fried"] > dict(found.labels)["dessert"]
+    assert explain(model, "nothing known", 0).features == []
+
+
+def test_what_cannot_be_explained():
+    model = LEML(1).fit(np.eye(3), np.eye(3, 2))
+    with pytest.raises(ValueError, match="label=2 is out of range; pass a number from 0 to 1"):
+        explain(model, np.eye(3)[:1], 2)
+    with pytest.raises(ValueError, match="label='cake' is none of the 2 labels"):
+        explain(model, np.eye(3)[:1], "cake")
+    with pytest.raises(ValueError, match="row has 3 rows; pass one"):
+        explain(model, np.eye(3), 0)

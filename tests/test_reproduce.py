@@ -26,13 +26,16 @@ def tiny():
 
 @pytest.fixture
 def only_bibtex(monkeypatch, tiny):
-    """A machine that has nothing but a tiny Bibtex, and a validation grid of two."""
+    """A machine that has nothing but a tiny Bibtex, no method but LEML, and a validation grid of two."""
 
     def load(name):
         if name != "bibtex":
             raise FileNotFoundError(f"The data set {name!r} is not here. Put it there.")
         return tiny
 
+    list_experiments()  # registers every method
+    for name in set(methods.METHODS) - {"LEML"}:
+        monkeypatch.delitem(methods.METHODS, name)
     monkeypatch.setattr(study, "load_dataset", load)
     monkeypatch.setattr(methods, "ALPHAS", [100.0, 0.1])
 

@@ -213,13 +213,15 @@ def rows():
 
 @pytest.fixture
 def small(monkeypatch, ratings, rows):
-    """A machine whose sets are all small, without douban."""
+    """A machine whose sets are all small, without douban, and without FastXML."""
 
     def interactions(name):
         if name == "douban":
             raise FileNotFoundError("The data set 'douban' is not on this machine.")
         return ratings
 
+    list_experiments()  # registers every method
+    monkeypatch.delitem(methods.METHODS, "FastXML")
     monkeypatch.setattr(study, "load_dataset", lambda name: rows)
     monkeypatch.setattr(study, "load_interactions", interactions)
 

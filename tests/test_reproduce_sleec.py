@@ -240,7 +240,9 @@ def tiny():
 
 @pytest.fixture
 def small(monkeypatch, tiny):
-    """A machine whose sets are all tiny, and short grids."""
+    """A machine whose sets are all tiny, without FastXML, and short grids."""
+    list_experiments()  # registers every method
+    monkeypatch.delitem(methods.METHODS, "FastXML")
     monkeypatch.setattr(study, "load_dataset", lambda name: tiny)
     monkeypatch.setattr(sleec_methods, "LOCAL_ALPHAS", [10.0, 0.1])
     monkeypatch.setattr(sleec_methods, "VOTERS", [1, 5])

@@ -7,9 +7,12 @@ from typing import Annotated
 
 import typer
 
+from labelgap.commands.cli import register
+
 app = typer.Typer(no_args_is_help=True, help="Multi-label learning when labels have gaps.", rich_markup_mode=None)
 data = typer.Typer(no_args_is_help=True, help="Look at and fetch datasets.")
 app.add_typer(data, name="data")
+register(app)
 
 LETTERS = (
     "n rows, d features of which z are not 0 in all rows together, L labels of which y are positive in all rows "

@@ -36,6 +36,8 @@ class Loss:
         The supremum of the curvature, for step sizes.
     quadratic : bool
         True when the curvature is 1 everywhere, so that sums over all cells have closed forms.
+    margin : float or None
+        The product a·b from which the loss is 0, so that cells beyond it do not count; None where there is none.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Loss:
     positive: float = 1.0
     max_curvature: float
     quadratic: bool = False
+    margin: float | None = None
 
     @property
     def threshold(self) -> float:
@@ -123,6 +126,7 @@ class SquaredHinge(Loss):
 
     name = "squared_hinge"
     max_curvature = 2.0
+    margin = 1.0
 
     def functions(self, xp: Any = np) -> CellFunctions:
         def value(a, b):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from labelgap.datasets.arff import read_arff, write_arff
@@ -23,6 +23,7 @@ WRITERS: dict[str, Callable[..., None]] = {
     "arff": write_arff,
     "npz": write_npz,
 }
+_WITH_NAMES = ("arff", "npz")
 # The first ending that fits decides, so the longer ones come first.
 _ENDINGS = {
     ".svm.txt": "svmlight",
@@ -65,9 +66,21 @@ def read(path: PathLike, format: str | None = None, **options: Any) -> Table:
     return Table(*_of(READERS, path, format)(path, **options))
 
 
-def write(path: PathLike, X: Any, Y: Any, format: str | None = None, **options: Any) -> None:
-    """Write a file in any known format; ``options`` go to its writer."""
-    _of(WRITERS, path, format)(path, X, Y, **options)
+def write(
+    path: PathLike,
+    X: Any,
+    Y: Any,
+    format: str | None = None,
+    *,
+    feature_names: Sequence[str] | None = None,
+    label_names: Sequence[str] | None = None,
+    **options: Any,
+) -> None:
+    """Write a file in any known format; ``options`` go to its writer, and names where it has a place for them."""
+    writer = _of(WRITERS, path, format)
+    if (format or guess_format(path)) in _WITH_NAMES:
+        options = {"feature_names": feature_names, "label_names": label_names} | options
+    writer(path, X, Y, **options)
 
 
 def _of(table: dict[str, Callable[..., Any]], path: PathLike, format: str | None) -> Callable[..., Any]:

@@ -238,13 +238,20 @@ class MultiLabelEstimator(BaseEstimator):
         at all. Callbacks and a random generator object are not kept.
         """
         check_is_fitted(self)
-        header = {
+        write_model(path, self._header(), self._fitted_values(), folder=folder)
+
+    def _header(self) -> dict[str, Any]:
+        """Return what the estimator is, as JSON can hold it."""
+        return {
             "version": __version__,
             "estimator": type(self).__name__,
             "parameters": {name: _plain(name, value) for name, value in self.get_params(deep=False).items()},
         }
+
+    def _fitted_values(self) -> dict[str, Any]:
+        """Return what fit has set, as a model file can hold it; a model within a model is kept like this too."""
         values = {name: value for name, value in vars(self).items() if name.endswith("_")}
-        write_model(path, header, values | {"container_": asdict(self.container_)}, folder=folder)
+        return values | {"container_": asdict(self.container_)}
 
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes that came from a file do not fit each other."""
@@ -282,6 +289,8 @@ def _plain(name: str, value: Any) -> Any:
         value = [_plain(name, part) for part in value]
     if isinstance(value, type | np.dtype):
         value = np.dtype(value).name
+    if isinstance(value, MultiLabelEstimator):
+        value = value._header()
     if name == "callbacks" or isinstance(value, np.random.RandomState | np.random.Generator):
         return None
     if not isinstance(value, str | int | float | bool | list | dict | None):
@@ -315,28 +324,48 @@ def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True) -> 
     True
     """
     header, values = read_model(path, mmap=mmap, check=check)
+    return restored(path, header, values)
+
+
+def restored(path: Any, header: dict[str, Any], values: dict[str, Any]) -> MultiLabelEstimator:
+    """Return the fitted estimator that a header and values of ``path`` are of, or say what is wrong with them."""
+    model = _make(path, header)
+    missing = _fitted_names(type(model)) - values.keys()
+    if missing:
+        raise ModelFileError(f"{path} lacks {', '.join(sorted(missing))}; save the model again.")
+    try:
+        container = Container(**values["container_"])
+    except (KeyError, TypeError) as error:
+        raise _unfitting(path, header, error) from error
+    model.__dict__.update(values, container_=container)
+    try:
+        model._check_loaded()
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path} does not hold together ({error}); save the model again.") from error
+    return model
+
+
+def _make(path: Any, header: dict[str, Any]) -> MultiLabelEstimator:
+    """Return an estimator with the parameters of a header, some of which may be estimators themselves."""
     classes = {cls.__name__: cls for cls in _all_subclasses(MultiLabelEstimator)}
     name = header.get("estimator")
     if name not in classes:
         raise ModelFileError(
             f"{path} holds an estimator {name!r}, which this version of labelgap does not have; upgrade labelgap."
         )
-    missing = _fitted_names(classes[name]) - values.keys()
-    if missing:
-        raise ModelFileError(f"{path} lacks {', '.join(sorted(missing))}; save the model again.")
     try:
-        model = classes[name](**header["parameters"])
-        values["container_"] = Container(**values["container_"])
-    except (KeyError, TypeError) as error:
-        raise ModelFileError(
-            f"{path} has a header that does not fit {name} ({error}); save the model again."
-        ) from error
-    vars(model).update(values)
-    try:
-        model._check_loaded()
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} does not hold together ({error}); save the model again.") from error
-    return model
+        parameters = {
+            key: _make(path, value) if isinstance(value, dict) and "estimator" in value else value
+            for key, value in header["parameters"].items()
+        }
+        return classes[name](**parameters)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _unfitting(path, header, error) from error
+
+
+def _unfitting(path: Any, header: dict[str, Any], error: Exception) -> ModelFileError:
+    name = header.get("estimator")
+    return ModelFileError(f"{path} has a header that does not fit {name} ({error}); save the model again.")
 
 
 def _fitted_names(cls: type) -> set[str]:

@@ -118,11 +118,6 @@ class LocalEstimator(MultiLabelEstimator):
                 if len(rows):
                     yield part, rows
 
-    def _row_blocks(self, X: Any) -> Iterator[Any]:
-        """Yield some rows after the other, so that their scores of every label fit in memory."""
-        for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // self.n_labels_)):
-            yield X[rows]
-
     def _check_loaded(self) -> None:
         """Refuse parts and clusters that came from a file and do not belong together."""
         if not self.parts_:
@@ -142,6 +137,12 @@ class LocalEstimator(MultiLabelEstimator):
                 f"{type(self).__name__} stopped some parts before they converged; {', and '.join(sorted(advice))}."
             )
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+
+def row_blocks(X: Any, n_labels: int) -> Iterator[Any]:
+    """Yield some rows after the other, so that their scores of every label fit in memory."""
+    for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // n_labels)):
+        yield X[rows]
 
 
 def are_places(values: Any, most: int) -> bool:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
 from labelgap.estimators.leml import LEML
-from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
+from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places, row_blocks
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import make_features
 from labelgap.observations import Labels
@@ -157,7 +157,7 @@ class LocalLEML(LocalEstimator):
     def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         low = dtype(get_loss(self.loss).negative)
-        for block in self._row_blocks(X):
+        for block in row_blocks(X, self.n_labels_):
             scores = np.zeros((block.shape[0], self.n_labels_), dtype)
             for part, rows in self._route(block):
                 B = make_features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]

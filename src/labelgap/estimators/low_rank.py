@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
-from labelgap.estimators.factors import FactorEstimator
+from labelgap.estimators.factors import FactorEstimator, FeatureFactors
 from labelgap.estimators.parameters import check_callbacks, check_choice, check_number
-from labelgap.objectives import LowRank, make_features
+from labelgap.objectives import LowRank
 from labelgap.runtime import progress
 from labelgap.solvers import Alternation, Solver, Status, alternate
 
@@ -40,14 +40,10 @@ def moves(W: NDArray, H: NDArray) -> bool:
     return bool(np.abs(W).max() * np.abs(H).max() > np.finfo(W.dtype).eps)
 
 
-class LowRankEstimator(FactorEstimator):
-    """Starts, alternates, stores and reports; a subclass says what is minimised.
-
-    ``W`` is stored as the factors of the features and, apart from them, that of the constant feature.
-    """
+class LowRankEstimator(FeatureFactors, FactorEstimator):
+    """Starts, alternates, stores and reports; a subclass says what is minimised."""
 
     n_components: int | None
-    fit_intercept: bool
     init: str
     max_iter: int
     tol: float
@@ -55,9 +51,6 @@ class LowRankEstimator(FactorEstimator):
     random_state: Any
     verbose: int
     callbacks: Sequence[Callable[[Iteration], Any]] | None
-
-    feature_factors_: NDArray
-    intercept_factors_: NDArray
 
     @abstractmethod
     def _previous_factors(self) -> tuple[NDArray, NDArray]:
@@ -113,38 +106,17 @@ class LowRankEstimator(FactorEstimator):
                 return any(answers)
 
             try:
-                with np.errstate(over="ignore", invalid="ignore"):  # what overflows shows in the objective
+                with self._numbers_in_range():
                     alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
             except KeyboardInterrupt as interrupt:
                 if not state.history:
                     raise
                 state.status = Status.STOPPED
                 return interrupt
-            except (FloatingPointError, np.linalg.LinAlgError) as error:
-                raise ValueError(
-                    f"The numbers in X are too large or too small for dtype={self.dtype!r} ({error}); "
-                    "scale the features (sklearn.preprocessing has Normalizer and StandardScaler) or pass "
-                    "dtype='float64'."
-                ) from error
         return None
-
-    def _store_features(self, W: NDArray) -> None:
-        self.feature_factors_ = W[:-1] if self.fit_intercept else W
-        self.intercept_factors_ = W[-1] if self.fit_intercept else np.zeros(W.shape[1], W.dtype)
 
     def _store_history(self, state: Alternation) -> None:
         self.objective_, self.n_iter_, self.status_ = state.history, state.n_iter, state.status.value
-
-    def _stacked_factors(self) -> NDArray:
-        if not self.fit_intercept:
-            return self.feature_factors_
-        return np.vstack([self.feature_factors_, self.intercept_factors_])
-
-    def _embed_features(self, X: Any) -> NDArray:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
-        factors = make_features(X, kernels, dtype).times(self.feature_factors_.astype(dtype, copy=False))
-        factors += self.intercept_factors_
-        return factors
 
     def _conclude(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> None:
         """Raise an interrupt again, now that the factors are stored, and say where the fit did not converge."""

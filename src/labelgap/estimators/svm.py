@@ -13,12 +13,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import check_random_state
 
 from labelgap.estimators import newton_svm
 from labelgap.estimators.about import About
-from labelgap.estimators.base import MultiLabelEstimator
-from labelgap.estimators.factors import CELLS_PER_BLOCK
+from labelgap.estimators.linear import LinearEstimator
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.observations import Labels
 from labelgap.observations.patterns import csr_of
@@ -38,7 +37,7 @@ class Machine(NamedTuple):
     errors: NDArray | None = None
 
 
-class LabelwiseSVM(MultiLabelEstimator):
+class LabelwiseSVM(LinearEstimator):
     """One linear support vector machine for each label, fitted on the rows where the label is known.
 
     Label j minimises ½ (‖w‖² + b²) + C Σ over its known rows of max(0, 1 − y (w·x + b))², y = ±1: to rounding by
@@ -105,8 +104,6 @@ class LabelwiseSVM(MultiLabelEstimator):
         predict="d L",
     )
 
-    coef_: NDArray
-    intercept_: NDArray
     chosen_C_: NDArray
     cv_errors_: NDArray | None
     status_: str
@@ -225,18 +222,6 @@ class LabelwiseSVM(MultiLabelEstimator):
         tried = [nothing if one.errors is None else one.errors for one in machines]
         self.cv_errors_ = np.array(tried) if self.C == "cv" else None
         self.status_ = "converged" if all(one.converged for one in machines) else "max_iter"
-
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        kernels = self._kernels()
-        for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // self.n_labels_)):
-            block = X[rows]
-            scores = block @ self.coef_.T if sp.issparse(block) else kernels.matmul(block, self.coef_.T)
-            yield scores + self.intercept_
-
-    def _check_loaded(self) -> None:
-        shapes = (self.coef_.shape, self.intercept_.shape)
-        if shapes != ((self.n_labels_, self.n_features_in_), (self.n_labels_,)):
-            raise ValueError(f"coefficients of shapes {shapes} for {self.n_labels_} labels")
 
 
 def _check_positive(name: str, values: Any) -> None:

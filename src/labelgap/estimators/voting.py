@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from numbers import Integral
 from typing import Any, Literal
@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from labelgap.estimators.about import About
 from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
 from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.votes import RowVotes
 from labelgap.neighbors import Neighbors, make_neighbors
 from labelgap.observations import Labels
-
-THRESHOLD = 0.5  # of the votes
 
 
 class Indexes:
@@ -38,12 +37,11 @@ class Indexes:
         return Indexes, ()
 
 
-class VotingEstimator(LocalEstimator):
-    """s_ij is the share of the votes that row i's neighbours give to label j, averaged over the learners, less ½.
+class VotingEstimator(RowVotes, LocalEstimator):
+    """The neighbours of a row vote, averaged over the learners.
 
-    The rate of a label is the share of the positives among its known cells. It is a neighbour's vote for an unknown
-    cell, and the score of a row that is orthogonal to all training rows, such as one of zeros. A subclass says where
-    a row lies: its part's rows and new rows are embedded alike.
+    A row that is orthogonal to all training rows, such as one of zeros, has no neighbour that votes. A subclass says
+    where a row lies: its part's rows and new rows are embedded alike.
     """
 
     n_neighbors: int
@@ -51,18 +49,13 @@ class VotingEstimator(LocalEstimator):
     weights: str
     algorithm: str
 
-    positives_: sp.csr_array
-    known_: sp.csr_array | None
-    rates_: NDArray
-
     @abstractmethod
     def _embed_part(self, part: Part, X: Any) -> Any:
         """Return where rows lie in the space of a part."""
 
     def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
-        advice, dtype = self._fit_parts(X, labels), np.dtype(self.dtype).type
-        self.positives_, self.known_ = labels.positives.astype(dtype), labels.known
-        self.rates_ = _rates(labels).astype(dtype)
+        advice = self._fit_parts(X, labels)
+        self._keep_labels(labels)
         self._indexes = Indexes()
         return partial(self._conclude, advice)
 
@@ -74,10 +67,7 @@ class VotingEstimator(LocalEstimator):
         check_choice("algorithm", self.algorithm, ("exact", "approximate"))
 
     def _voters(self, X: Any) -> sp.csr_array:
-        """Return the weight of each training row's vote for each row of X, n×n_train.
-
-        A row's weights sum to 1 and every learner has the same share of them, unless none of its neighbours votes.
-        """
+        """Return the weights of the votes; every learner has the same share, unless none of its neighbours votes."""
         shape, dtype = (X.shape[0], self.positives_.shape[0]), self.positives_.dtype
         total = sp.csr_array(shape, dtype=dtype)
         for part, rows in self._route(X):
@@ -108,58 +98,14 @@ class VotingEstimator(LocalEstimator):
             weights[~similarities.any(axis=1)] = 0
         return weights
 
-    def _shares(self, X: Any) -> sp.csr_array:
-        """Return the share of the votes for each label, n×L, absent where there is none; every cell is known."""
-        voters = self._voters(X)
-        alone = sp.csr_array((voters.sum(axis=1) == 0).astype(voters.dtype)[:, None])
-        return voters @ self.positives_ + alone @ sp.csr_array(self.rates_[None])
-
-    def _shares_with_gaps(self, X: Any) -> NDArray:
-        voters = self._voters(X)
-        known = (voters @ self.known_.astype(voters.dtype)).toarray()  # type: ignore[union-attr]
-        return (voters @ self.positives_).toarray() + self.rates_ * (1 - known)
-
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        for block in self._row_blocks(X):
-            shares = self._shares(block).toarray() if self.known_ is None else self._shares_with_gaps(block)
-            yield shares - shares.dtype.type(THRESHOLD)
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        if self.known_ is not None:
-            return super()._topk(X, k)
-        kernels, dtype = self._kernels(), self.positives_.dtype
-        # Times the identity: the numbers that the decisions are made of, so that equal ones tie in both.
-        labels = kernels.prepare(sp.identity(self.n_labels_), dtype)
-        found = [
-            kernels.product_topk(kernels.prepare(self._shares(block), dtype), labels, k)
-            for block in self._row_blocks(X)
-        ]
-        indices, shares = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return indices, shares - shares.dtype.type(THRESHOLD)
-
     def _check_loaded(self) -> None:
         self._indexes = Indexes()
-        n, L = self.positives_.shape
-        if self.n_labels_ != L or np.shape(self.rates_) != (L,):
-            raise ValueError("the labels have another number of columns than the model")
-        if self.known_ is not None and self.known_.shape != (n, L):
-            raise ValueError("the known cells do not belong to the labels")
         super()._check_loaded()
 
     def _check_part(self, part: Part) -> None:
         rows, n = part["rows"], self.positives_.shape[0]
         if not are_places(rows, n) or not 0 < len(rows) == part["embedded"].shape[0]:
             raise ValueError("a part has rows that the model does not have")
-
-
-def _rates(labels: Labels) -> NDArray:
-    """Return the share of positives among the known cells of each label."""
-    known = np.full(labels.shape[1], len(labels)) if labels.known is None else _per_column(labels.known)
-    return _per_column(labels.positives) / np.maximum(known, 1)
-
-
-def _per_column(pattern: sp.csr_array) -> NDArray:
-    return np.bincount(pattern.indices, minlength=pattern.shape[1])
 
 
 class LabelKNN(VotingEstimator):

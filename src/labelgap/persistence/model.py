@@ -65,9 +65,7 @@ def read_model(
     compared, which would read all of them.
     """
     with reading(path) as reader:
-        with reader.open(HEADER) as stream:
-            header = json.loads(stream.read())
-        _check_header(path, header)
+        header = _header(path, reader)
         if check and header["format"] >= FIRST_WITH_CHECKSUMS:
             _check_members(path, reader)
         described = header.pop("attributes")
@@ -76,6 +74,22 @@ def read_model(
             return reader.mapped(f"{name}.npy") if mmap else _load_array(reader, f"{name}.npy")
 
         return header, {_attribute(name): restore(name, note, array_of) for name, note in described.items()}
+
+
+def read_header(path: str | os.PathLike) -> dict[str, Any]:
+    """Return the header of a model with the notes of its attributes, without reading arrays."""
+    with reading(path) as reader:
+        header = _header(path, reader)
+        if not isinstance(header["attributes"], dict):
+            raise ValueError("its attributes are no names")
+        return header
+
+
+def _header(path: str | os.PathLike, reader: Reader) -> dict[str, Any]:
+    with reader.open(HEADER) as stream:
+        header = json.loads(stream.read())
+    _check_header(path, header)
+    return header
 
 
 def _load_array(reader: Reader, name: str) -> NDArray:

@@ -57,6 +57,7 @@ def list_experiments() -> dict[str, Experiment]:
     """
     names = sorted(entry.name for entry in _PUBLISHED.iterdir())
     papers = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    importlib.import_module("labelgap.reproduce.baselines")  # registers the methods that several papers compare with
     modules = [importlib.import_module(f"labelgap.reproduce.{paper}") for paper in papers]
     return {experiment.name: experiment for module in modules for experiment in module.EXPERIMENTS}
 

@@ -1,0 +1,1 @@
+"""The commands that learn, predict and look for gaps."""

@@ -1,0 +1,278 @@
+"""The commands as a user types them. What does the work is imported when a command runs."""
+
+from __future__ import annotations
+
+import json as json_module
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+DataFile = Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; or XMC text, svmlight, ARFF, npz.")]
+ModelFile = Annotated[Path, typer.Option(help="A model that `labelgap fit` wrote.")]
+Text = Annotated[str, typer.Option(help="The columns that hold the text, such as title,content.")]
+Tags = Annotated[str, typer.Option(help="The column that lists the tags.")]
+LabelColumns = Annotated[str, typer.Option(help="Instead of --tags, a column for each label; blank is unknown.")]
+Separator = Annotated[str | None, typer.Option(help="What stands between tags; found out by default.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
+Seed = Annotated[int | None, typer.Option(help="Makes it repeatable.")]
+Folds = Annotated[int, typer.Option(min=2, help="How many models judge rows that they have not seen.")]
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """Turn what a user can mend into one line and the exit code 1; Ctrl-C is 130."""
+    try:
+        yield
+    except (ValueError, OSError, ImportError, TypeError) as error:
+        typer.echo(f"labelgap: {error}", err=True)
+        raise typer.Exit(1) from error
+    except KeyboardInterrupt:
+        typer.echo("labelgap: stopped; nothing was written.", err=True)
+        raise typer.Exit(130) from None
+
+
+def show(found: dict[str, Any], as_json: bool) -> None:
+    """Print names and values."""
+    if as_json:
+        typer.echo(json_module.dumps(found, ensure_ascii=False, indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    for name, value in found.items():
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    Console().print(table)
+
+
+@contextmanager
+def waiting(what: str, quiet: bool) -> Iterator[None]:
+    """Show that something goes on, where a person looks."""
+    if quiet or not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def fit(
+    context: typer.Context,
+    data: DataFile,
+    output: Annotated[Path, typer.Option(help="Where to write the model.")],
+    text: Text = "",
+    tags: Tags = "",
+    labels: LabelColumns = "",
+    separator: Separator = None,
+    method: Annotated[str, typer.Option(help="A name that `labelgap methods` shows.")] = "BinaryRelevance",
+    min_count: Annotated[int, typer.Option(min=1, help="Leave out tags that fewer rows have.")] = 1,
+    seed: Seed = None,
+    jobs: Annotated[int | None, typer.Option(help="Threads; all by default.")] = None,
+    json: Json = False,
+) -> None:
+    """Learn from a file and write a model. Further options are parameters of the method, such as --alpha 0.5.
+
+    labelgap fit posts.csv --text title,content --tags tags --output model
+    """
+    with one_error(), waiting("Learning …", json):
+        from labelgap.commands.inputs import Columns
+        from labelgap.commands.learning import fit as run
+
+        columns = Columns(text, tags, labels, separator)
+        options = {"method": method, "words": context.args, "least": min_count, "seed": seed, "jobs": jobs}
+        found = run(data, columns, output, **options)  # type: ignore[arg-type]
+    show(found, json)
+
+
+def predict(
+    data: DataFile,
+    model: ModelFile,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="So many labels of each row; by default those with a yes.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Write a table: .csv, .tsv, .jsonl or .parquet.")] = None,
+    text: Text = "",
+    json: Json = False,
+) -> None:
+    """Give labels to the rows of a file.
+
+    labelgap predict new.csv --model model --top 5 --output tags.csv
+    """
+    with one_error():
+        from labelgap.commands import learning
+        from labelgap.commands.inputs import Columns
+
+        fitted = learning.load_model(model)
+        rows = learning.predict(fitted, learning.data_for(fitted, data, Columns(text), labels=False), top=top)
+        if output is not None:
+            learning.write_predictions(output, rows)
+            show({"output": str(output)}, json)
+        elif json:
+            for row in rows:
+                typer.echo(json_module.dumps(row, ensure_ascii=False))
+        else:
+            _table(["row", "tags"], ([str(row["row"]), _with_scores(row)] for row in rows))
+
+
+def _with_scores(row: dict[str, Any]) -> str:
+    return ", ".join(f"{tag} ({score:.2f})" for tag, score in zip(row["tags"], row["scores"], strict=True))
+
+
+def _table(columns: list[str], rows: Iterator[list[str]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(*columns)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    Console().print(table)
+
+
+def evaluate(
+    data: DataFile,
+    model: ModelFile,
+    text: Text = "",
+    tags: Tags = "",
+    labels: LabelColumns = "",
+    separator: Separator = None,
+    json: Json = False,
+) -> None:
+    """Compare a model's answers with the labels of a file: P@k, nDCG@k, Hamming loss, AUC, F1.
+
+    labelgap evaluate test.csv --model model
+    """
+    with one_error(), waiting("Judging …", json):
+        from labelgap.commands import learning
+        from labelgap.commands.inputs import Columns
+
+        fitted = learning.load_model(model)
+        given = Columns(text, tags, labels, separator)
+        found = learning.evaluate(fitted, learning.data_for(fitted, data, given, labels=True))
+    show(found, json)
+
+
+def audit(
+    data: DataFile,
+    model: ModelFile,
+    output: Annotated[Path | None, typer.Option(help="Write all suggestions as a table.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="Show so many of the likeliest.")] = 20,
+    folds: Folds = 5,
+    text: Text = "",
+    tags: Tags = "",
+    labels: LabelColumns = "",
+    separator: Separator = None,
+    seed: Seed = None,
+    json: Json = False,
+) -> None:
+    """Rank the labels that were probably forgotten, and those that are probably wrong.
+
+    labelgap audit posts.csv --model model --output audit.csv
+    """
+    with one_error():
+        from labelgap.commands import gaps, learning
+        from labelgap.commands.inputs import Columns
+        from labelgap.datasets import write_records
+
+        fitted = learning.load_model(model)
+        with waiting(f"Fitting {folds} models …", json):
+            found, rows = gaps.audit(fitted, data, Columns(text, tags, labels, separator), folds=folds, seed=seed)
+        names = learning.names_of(fitted)
+        if output is not None:
+            write_records(output, gaps.AUDIT_COLUMNS, gaps.audit_rows(found, rows, names, None))
+        if not json:
+            shown = (list(map(str, row)) for row in gaps.audit_rows(found, rows, names, top))
+            _table(gaps.AUDIT_COLUMNS, shown)
+        show(gaps.audit_summary(found, rows, 500), json)
+
+
+def complete(
+    data: DataFile,
+    model: ModelFile,
+    output: Annotated[Path, typer.Option(help="Write the table with a probability in every unknown cell.")],
+    folds: Folds = 3,
+    text: Text = "",
+    labels: LabelColumns = "",
+    seed: Seed = None,
+    json: Json = False,
+) -> None:
+    """Fill the unknown cells of label columns with calibrated probabilities.
+
+    labelgap complete posts.csv --model model --output filled.csv
+    """
+    with one_error():
+        from labelgap.commands import gaps, learning
+        from labelgap.commands.inputs import Columns
+
+        fitted = learning.load_model(model)
+        with waiting(f"Fitting {folds + 1} models …", json):
+            found, rows = gaps.complete(fitted, data, Columns(text, labels=labels), folds=folds, seed=seed)
+        names = learning.names_of(fitted) or [f"label {j}" for j in range(fitted.n_labels_)]
+        gaps.write_completed(output, found, rows, names)
+        show({"output": str(output), "calibration error": round(found.calibration_error, 5)}, json)
+
+
+def explain(
+    data: DataFile,
+    model: ModelFile,
+    row: Annotated[int, typer.Option(min=0, help="The row, counted from 0.")],
+    label: Annotated[str, typer.Option(help="The label, by name or number.")],
+    top: Annotated[int, typer.Option(min=1, help="So many features and labels.")] = 10,
+    text: Text = "",
+    tags: Tags = "",
+    json: Json = False,
+) -> None:
+    """Say which features and which known labels of a row argue for a label.
+
+    labelgap explain posts.csv --model model --row 7 --label cookies
+    """
+    with one_error():
+        from labelgap.commands import gaps, learning
+        from labelgap.commands.inputs import Columns
+
+        found = gaps.explain(learning.load_model(model), data, Columns(text, tags), row, label, top)
+        if json:
+            parts = {"features": [list(a) for a in found.features], "labels": [list(a) for a in found.labels]}
+            typer.echo(json_module.dumps({"decision": found.decision} | parts, ensure_ascii=False))
+            return
+        typer.echo(f"decision {found.decision:+.3f}: {'yes' if found.decision > 0 else 'no'}")
+        for kind, arguments in (("feature", found.features), ("known label", found.labels)):
+            if arguments:
+                _table([kind, "weight"], ([name, f"{weight:+.4f}"] for name, weight in arguments))
+
+
+def inspect(path: Annotated[Path, typer.Argument(help="A model.")], json: Json = False) -> None:
+    """Say what a model file holds."""
+    with one_error():
+        from labelgap.commands.files import inspect as run
+
+        show(run(path), json)
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A file of features and labels.")],
+    target: Annotated[Path, typer.Argument(help="Where to write it, in the format of the ending.")],
+    json: Json = False,
+) -> None:
+    """Write features and labels in another format: XMC text, svmlight, ARFF, npz.
+
+    labelgap convert train.arff train.txt.gz
+    """
+    with one_error():
+        from labelgap.commands.files import convert as run
+
+        show(run(source, target), json)
+
+
+def register(app: typer.Typer) -> None:
+    """Make these commands of an application."""
+    app.command(context_settings=EXTRA)(fit)
+    commands: list[Callable] = [predict, evaluate, audit, complete, explain, inspect, convert]
+    for command in commands:
+        app.command()(command)

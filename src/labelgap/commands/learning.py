@@ -1,0 +1,145 @@
+"""fit, predict and evaluate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from labelgap.commands.inputs import Columns, Data, load_data
+from labelgap.commands.options import make_estimator
+from labelgap.datasets import write_records
+from labelgap.estimators import MultiLabelEstimator, Tagger, load
+from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
+from labelgap.metrics import evaluate as measure
+from labelgap.observations import as_labels
+
+CELLS_PER_BLOCK = 1 << 23
+
+
+def fit(
+    path: Path,
+    columns: Columns,
+    output: Path,
+    *,
+    method: str,
+    words: Sequence[str] = (),
+    least: int = 1,
+    seed: int | None = None,
+    jobs: int | None = None,
+) -> dict[str, Any]:
+    """Learn from a file and write the model; return what was done."""
+    if not output.absolute().parent.is_dir():
+        raise FileNotFoundError(f"--output {output} is in no existing folder; make {output.absolute().parent} first.")
+    data = load_data(path, columns, least=least)
+    model = make_estimator(method, words, seed, jobs)
+    if data.is_text:
+        model = Tagger(model, label_names=data.label_names, n_jobs=jobs)
+    start = time.perf_counter()
+    model.fit(data.X, data.Y)
+    seconds = time.perf_counter() - start
+    _remember(model, columns, data)
+    model.save(output)
+    labels = as_labels(data.Y)
+    return {
+        "model": str(output),
+        "method": method,
+        "rows": len(data),
+        "features": int(model.n_features_in_),
+        "labels": labels.shape[1],
+        "positives": int(labels.positives.nnz),
+        "unknown": labels.shape[0] * labels.shape[1] - labels.n_known,
+        "seconds": round(seconds, 3),
+        "megabytes": round(output.stat().st_size / 1e6, 3),
+    }
+
+
+def _remember(model: MultiLabelEstimator, columns: Columns, data: Data) -> None:
+    """Keep what the next commands need: the columns, and the names of labels."""
+    if data.is_text:
+        model.columns_ = {"text": columns.text, "tags": columns.tags, "labels": columns.labels}
+    elif data.label_names is not None:
+        model.label_names_in_ = np.asarray(data.label_names, dtype=object)
+
+
+def load_model(path: Path) -> Any:
+    """Read a model that a user passed."""
+    return load(path)
+
+
+def columns_of(model: Any, given: Columns) -> Columns:
+    """Return the columns that a user gave, or those that the model was fitted with."""
+    kept = getattr(model, "columns_", {})
+    chosen = {name: getattr(given, name) or kept.get(name, "") for name in ("text", "tags", "labels")}
+    if given.tags:
+        chosen["labels"] = ""
+    if given.labels:
+        chosen["tags"] = ""
+    return Columns(**chosen, separator=given.separator)
+
+
+def data_for(model: Any, path: Path, given: Columns, *, labels: bool) -> Data:
+    """Return the data of a file as a model takes them, its labels in the order of the model's."""
+    columns = columns_of(model, given)
+    if not labels:
+        columns = Columns(text=columns.text)
+    data = load_data(path, columns, label_names=names_of(model) if columns.tags else None, labels=labels)
+    if isinstance(model, Tagger) != data.is_text:
+        wants = "texts: pass a table and --text" if isinstance(model, Tagger) else "features, not texts"
+        raise ValueError(f"The model takes {wants}.")
+    return data
+
+
+def names_of(model: Any) -> list[str] | None:
+    """Return the names of a model's labels, where it has any."""
+    names = getattr(model, "label_names_in_", None)
+    return None if names is None else [str(name) for name in names]
+
+
+def predict(model: Any, data: Data, *, top: int | None) -> Iterator[dict[str, Any]]:
+    """Yield for each row its labels by name with their scores: the best, or those with a yes."""
+    k = model.n_labels_ if top is None else min(top, model.n_labels_)
+    indices, scores = model.predict_topk(data.X, k)
+    names = names_of(model) or [str(j) for j in range(model.n_labels_)]
+    for row, (labels, values) in enumerate(zip(indices, scores, strict=True)):
+        kept = np.ones(k, bool) if top is not None else values > 0
+        found = [(names[j], float(value)) for j, value in zip(labels[kept], values[kept], strict=True)]
+        yield {"row": row, "tags": [name for name, _ in found], "scores": [round(value, 6) for _, value in found]}
+
+
+def write_predictions(path: Path, rows: Iterator[dict[str, Any]]) -> None:
+    """Write predictions as a table: tags and scores in one column each, separated by commas."""
+    lists = path.name.lower().split(".")[1:2] in (["jsonl"], ["ndjson"], ["parquet"])
+    values = (
+        [row["row"], *(row[name] if lists else ",".join(map(str, row[name])) for name in ("tags", "scores"))]
+        for row in rows
+    )
+    write_records(path, ["row", "tags", "scores"], values)
+
+
+def evaluate(model: Any, data: Data) -> dict[str, float]:
+    """Return the usual metrics of a model on labelled rows, of known cells, in blocks of rows."""
+    labels = as_labels(data.Y)
+    _check_labels(model, labels.shape[1])
+    metrics: dict[str, Metric] = standard_metrics(_depths(model.n_labels_))
+    metrics |= {"Hamming": HammingLoss(), "AUC": InstanceAUC(), "micro F1": F1("micro"), "macro F1": F1("macro")}
+    rows = max(1, CELLS_PER_BLOCK // model.n_labels_)
+    blocks = (
+        (labels[start : start + rows], model.decision_function(data.X[start : start + rows]))
+        for start in range(0, len(labels), rows)
+    )
+    return {name: round(float(value), 6) for name, value in measure(metrics, blocks).items()}
+
+
+def _depths(n_labels: int) -> tuple[int, ...]:
+    return tuple(k for k in (1, 3, 5) if k <= n_labels)
+
+
+def _check_labels(model: Any, n_labels: int) -> None:
+    if n_labels != model.n_labels_:
+        raise ValueError(
+            f"The data have {n_labels} labels and the model {model.n_labels_}; pass data of the same set."
+        )

@@ -1,0 +1,147 @@
+"""Naive Bayes for each label, on the rows where that label is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from labelgap.datasets.records import canonical
+from labelgap.estimators.about import About
+from labelgap.estimators.linear import LinearEstimator
+from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.observations import Labels
+
+MODELS = ("multinomial", "bernoulli")
+
+
+class NaiveBayes(LinearEstimator):
+    """A naive Bayes classifier for each label, fitted on the rows where the label is known.
+
+    The decision is log p(y = 1 | x) − log p(y = 0 | x), which is linear in x (multinomial) or in [x > 0] (Bernoulli):
+
+        log p(x | y)  =  Σ_f x_f log θ_yf,                                       θ_yf = (N_yf + α) / (Σ_f N_yf + α d)
+        log p(x | y)  =  Σ_f [x_f > 0] log θ_yf + [x_f ≤ 0] log (1 − θ_yf),      θ_yf = (N_yf + α) / (n_y + 2 α)
+
+    where N_yf sums feature f, or counts the rows that have it, over the known rows of class y, n_y is their number,
+    and p(y) = n_y / (n_0 + n_1). Where all known cells of a label are of one class, x does not count and the odds are
+    (n_1 + 1) / (n_0 + 1); one without a known cell has the decision 0.
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        The smoothing α > 0 (Laplace's is 1).
+    model : {"multinomial", "bernoulli"}, default="multinomial"
+        Features are counts or shares of at least 0; or only their sign counts.
+    absent, n_jobs, device, dtype
+        As in :class:`~labelgap.LEML`.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (L, d)
+        The weight of each feature in the decision.
+    intercept_ : ndarray of shape (L,)
+        The decision about a row of zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from labelgap import NaiveBayes
+    >>> X = np.array([[2.0, 0.0], [3.0, 1.0], [0.0, 2.0], [1.0, 4.0]])
+    >>> NaiveBayes().fit(X, [[1, 0], [1, np.nan], [0, 1], [0, 1]]).predict([[4.0, 1.0]])
+    array([[1., 0.]])
+    """
+
+    about = About(
+        "A naive Bayes classifier for each label.",
+        "Maron 1961; McCallum and Nigam 1998",
+        missing_labels=True,
+        fit="z y",
+        predict="z/n L",
+    )
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        model: Literal["multinomial", "bernoulli"] = "multinomial",
+        absent: Literal["negative", "unknown"] = "negative",
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+    ) -> None:
+        self.alpha = alpha
+        self.model = model
+        self.absent = absent
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_number("alpha", self.alpha, Real, least=0)
+        if not self.alpha > 0:
+            raise ValueError(f"alpha={self.alpha!r} is out of range; pass a number above 0, such as 1.0.")
+        check_choice("model", self.model, MODELS)
+
+    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+        X = self._features(X)
+        sums, known = _sums(X, labels, labels.known)
+        yes, positives = _sums(X, labels, labels.positives)
+        negatives = known - positives
+        (up, high), (down, low) = self._likelihood(yes, positives), self._likelihood(sums - yes, negatives)
+        both = (positives > 0) & (negatives > 0)
+        smooth = np.where(both, 0, 1)  # a class that never occurs is given one row, as is the other
+        prior = np.log(positives + smooth) - np.log(negatives + smooth)
+        dtype = np.dtype(self.dtype).type
+        self.coef_ = (both[:, None] * (up - down)).astype(dtype)
+        self.intercept_ = (both * (high - low) + prior).astype(dtype)
+        return lambda: None
+
+    def _features(self, X: Any) -> Any:
+        """Return rows as the model takes them, or say what is wrong with them."""
+        if self.model == "bernoulli":
+            # A copy: a comparison would sort what the caller passed.
+            return ((canonical(X) if sp.issparse(X) else X) > 0).astype(X.dtype)
+        values = X.data if sp.issparse(X) else X
+        if values.size and values.min() < 0:
+            raise ValueError(
+                f"Negative values in data passed to X: it holds {values.min():g}, and NaiveBayes counts what is at "
+                "least 0; pass model='bernoulli' to use signs alone."
+            )
+        return X
+
+    def _likelihood(self, sums: NDArray, rows: NDArray) -> tuple[NDArray, NDArray]:
+        """Return the weights of the features in log p(x | y), L×d, and its value at x = 0."""
+        alpha, d = float(self.alpha), sums.shape[1]
+        if self.model == "multinomial":
+            totals = sums.sum(axis=1, keepdims=True) + alpha * d
+            return np.log(sums + alpha) - np.log(totals), np.zeros(len(rows))
+        totals = rows[:, None] + 2 * alpha
+        absent = np.log(totals - sums - alpha) - np.log(totals)
+        return np.log(sums + alpha) - np.log(totals) - absent, absent.sum(axis=1)
+
+    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+        return super()._decision_blocks(self._features(X))
+
+    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
+        return super()._known_scores(self._features(X), labels)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = self.model == "multinomial"
+        return tags
+
+
+def _sums(X: Any, labels: Labels, cells: sp.csr_array | None) -> tuple[NDArray, NDArray]:
+    """Return Σ of the rows that have a cell of each label, L×d in float64, and their number; None is all cells."""
+    if cells is None:
+        total = np.asarray(X.sum(axis=0, dtype=float)).reshape(1, -1)
+        return np.repeat(total, labels.shape[1], axis=0), np.full(labels.shape[1], float(len(labels)))
+    sums = sp.csr_array(cells.T, dtype=float) @ X
+    counts = np.bincount(cells.indices, minlength=labels.shape[1]).astype(float)
+    return (sums.toarray() if sp.issparse(sums) else np.asarray(sums)), counts

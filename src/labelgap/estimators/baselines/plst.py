@@ -1,0 +1,98 @@
+"""PLST: the principal directions of the labels."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelgap.estimators.about import About
+from labelgap.estimators.baselines.reduced import LabelMatrix, LinearReduction, leading_eigenvectors
+from labelgap.objectives.regression import NormalEquations
+from labelgap.observations import Labels
+
+
+class PLST(LinearReduction):
+    """Principal label space transformation (Tai and Lin 2012).
+
+    With V (L×k) the leading right singular vectors of the centred labels Ȳ = Y − 1μᵀ, the codes are Ȳ V; ridge
+    regression predicts them, W = argmin ½ ‖Ȳ V − [X, 1] W‖² + (α/2) ‖W‖², and scores are [X, 1] W Vᵀ + μᵀ. No linear
+    code of k numbers loses less of Y. Ȳ is never made.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        The number k of codes, at most that of the labels. By default 100, or the number of labels where it is less.
+    alpha : float, default=1.0
+        The penalty α ≥ 0 of W.
+    fit_intercept : bool, default=True
+        Append a constant 1 to the features, penalised like the rest.
+    absent, n_jobs, device, dtype
+        As in :class:`~labelgap.LEML`.
+    random_state : int, RandomState or None
+        Seeds the search for V where there are more than 6,000 labels.
+
+    Attributes
+    ----------
+    feature_factors_ : ndarray of shape (d, k)
+        W.
+    intercept_factors_ : ndarray of shape (k,)
+        The row of W that belongs to the constant feature, 0 without one.
+    label_factors_ : ndarray of shape (L, k + 1)
+        [V, μ].
+    objective_ : list of one float
+        ½ ‖Y − scores‖² + (α/2) ‖W‖² on the training rows.
+    status_ : str
+        "converged", or "max_iter" where an iterative solution of the least squares did not.
+
+    Examples
+    --------
+    The second label is the contrary of the first, and one code is enough:
+
+    >>> import numpy as np
+    >>> from labelgap import PLST
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> PLST(n_components=1, alpha=0.1).fit(X, Y).predict([[0.9, 0.2]])
+    array([[1, 0]])
+    """
+
+    about = About(
+        "Ridge regression of the principal components of the labels.",
+        "Tai and Lin 2012",
+        fit="z d + d³ + L³",
+        predict="(z/n + L) k",
+    )
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        alpha: float = 1.0,
+        fit_intercept: bool = True,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+    ) -> None:
+        self.n_components = n_components
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+
+    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
+        dtype = np.dtype(self.dtype).type
+        Y, k = LabelMatrix(labels, self._kernels(), dtype, centred=True), self._n_codes(labels.shape[1])
+        V = leading_eigenvectors(lambda P: self._gram_times(equations, Y, P), Y.shape[1], k, rng, dtype)
+        self._store_decoder(V, Y.shift)
+        return Y.times(V)
+
+    def _gram_times(self, equations: NormalEquations, Y: LabelMatrix, P: NDArray) -> NDArray:
+        """The matrix whose leading eigenvectors are the directions, times P: here ȲᵀȲ."""
+        return Y.t_times(Y.times(P))

@@ -1,0 +1,5 @@
+"""Estimators of texts."""
+
+from labelgap.estimators.text.tagger import Tagger
+
+__all__ = ["Tagger"]

@@ -1,0 +1,363 @@
+"""BinaryRelevance: every label at its own minimum, whatever the path that leads there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.svm import LinearSVC
+
+from labelgap import BinaryRelevance, LabelwiseSVM
+from labelgap.kernels import cpu, reference
+from labelgap.kernels.columns import column_model, column_values
+from labelgap.kernels.elementwise import CompiledCell
+from labelgap.kernels.single_label import add_rows, minimize_label, row_scores, scale_and_shift
+from labelgap.losses import LOSSES, Loss, SquaredHinge
+from labelgap.objectives.features import DenseFeatures
+from labelgap.objectives.labelwise import Labelwise, best_constants
+from labelgap.solvers.columns import ColumnNewton
+
+ALPHA = 0.7
+FORMS = {"dense": np.asarray, "sparse": sp.csr_array}
+exact = {"alpha": ALPHA, "dtype": "float64", "tol": 1e-10}
+
+
+def gradients(model, X, Y):
+    """∇F in (w, b) of each label without its l1 part, cell by cell; L×(d + 1)."""
+    loss = LOSSES[model.loss]()
+    W = np.column_stack([weights(model), model.intercept_ + loss.threshold])
+    rows = np.column_stack([X, np.ones(len(X))])
+    targets = np.where(Y == 1, loss.positive, loss.negative)
+    slopes = np.where(np.isnan(Y), 0, loss.functions(np).gradient(targets, rows @ W.T))
+    gradient = slopes.T @ rows + model.alpha * W
+    return gradient if model.fit_intercept else gradient[:, :-1]
+
+
+def weights(model):
+    return model.coef_.toarray() if sp.issparse(model.coef_) else model.coef_
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "no constant"])
+def test_the_gradient_of_every_label_is_0(loss, gaps, form, constant, planted):
+    data = planted(n=80, d=12, L=9)
+    Y = data.gaps if gaps else data.Y.astype(float)
+    model = BinaryRelevance(loss=loss, fit_intercept=constant, **exact).fit(form(data.X), Y)
+    assert model.status_ == "converged"
+    assert np.abs(gradients(model, data.X, Y)).max() < 1e-6
+    if not constant:
+        np.testing.assert_array_equal(model.intercept_, -LOSSES[loss]().threshold)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("alpha", [0.0, 0.3], ids=["l1 alone", "l1 and l2"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_l1_leaves_a_weight_at_0_where_its_gradient_is_small(loss, alpha, form, planted):
+    """At the minimum ∂F/∂w is −l1 sign(w) where w ≠ 0, and at most l1 in size where w = 0; b has no l1."""
+    data, l1 = planted(n=80, d=12, L=9), 4.0
+    model = BinaryRelevance(**exact | {"alpha": alpha}, l1=l1, loss=loss).fit(form(data.X), data.gaps)
+    slope, W = gradients(model, data.X, data.gaps), weights(model)
+    assert 0.2 < (W == 0).mean() < 0.9
+    np.testing.assert_allclose(slope[:, -1], 0, atol=1e-5)
+    np.testing.assert_allclose(slope[:, :-1][W != 0], -l1 * np.sign(W[W != 0]), atol=1e-5)
+    assert np.abs(slope[:, :-1][W == 0]).max() <= l1 + 1e-5
+
+
+def machines(data, make):
+    return [make().fit(data.X, y) for y in data.Y.T]
+
+
+def test_the_same_as_liblinear(planted):
+    data = planted(n=80, d=12)
+    ours = BinaryRelevance(**exact).fit(data.X, data.Y)
+    theirs = machines(data, lambda: LinearSVC(C=1 / ALPHA, dual=False, tol=1e-10, max_iter=10_000))
+    np.testing.assert_allclose(ours.coef_, np.vstack([one.coef_ for one in theirs]), atol=1e-6)
+    np.testing.assert_allclose(ours.intercept_, np.hstack([one.intercept_ for one in theirs]), atol=1e-6)
+    svm = LabelwiseSVM(1 / ALPHA).fit(data.X, data.Y)
+    np.testing.assert_allclose(ours.decision_function(data.X), svm.decision_function(data.X), atol=1e-6)
+
+
+def test_the_same_as_logistic_regression(planted):
+    data = planted(n=80, d=12)
+    ours = BinaryRelevance(loss="logistic", **exact).fit(data.X, data.Y)
+    theirs = machines(data, lambda: LogisticRegression(C=1 / ALPHA, solver="liblinear", tol=1e-10, max_iter=10_000))
+    np.testing.assert_allclose(ours.coef_, np.vstack([one.coef_ for one in theirs]), atol=1e-6)
+    np.testing.assert_allclose(ours.intercept_, np.hstack([one.intercept_ for one in theirs]), atol=1e-6)
+
+
+def test_the_same_as_ridge_regression(planted):
+    data = planted(n=80, d=12)
+    ours = BinaryRelevance(loss="squared", fit_intercept=False, **exact).fit(data.X, data.Y)
+    theirs = Ridge(ALPHA, fit_intercept=False).fit(data.X, data.Y)
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-8)
+    np.testing.assert_array_equal(ours.predict(data.X), theirs.predict(data.X) > 0.5)
+
+
+def test_one_label_by_hand():
+    """x = ±1 for yes and no: w = ⅔ and b = 0 solve w = 2 (1 − w) for α = 2 · 1, as the slope −2 · 2 (1 − w) + 2 w."""
+    model = BinaryRelevance(2.0, dtype="float64", tol=1e-12).fit([[1.0], [-1.0]], [[1], [0]])
+    np.testing.assert_allclose(model.coef_, [[2 / 3]])
+    np.testing.assert_allclose(model.intercept_, [0], atol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("constant", [True, False])
+def test_one_observed_class_is_predicted(loss, form, constant, planted):
+    data = planted(L=3)
+    Y = data.gaps
+    Y[:, 0], Y[:, 1] = np.where(data.observed[:, 0], 1, np.nan), np.where(data.observed[:, 1], 0, np.nan)
+    model = BinaryRelevance(loss=loss, fit_intercept=constant).fit(form(data.X), Y)
+    assert (model.predict(100 * data.X)[:, :2] == [1, 0]).all()
+    assert not weights(model)[:2].any()
+
+
+def test_the_constant_of_one_class_by_hand():
+    """Squared hinge: 2 n (1 − b) = α b; with n = 3 and α = 2 it is ¾, for either class."""
+    model = BinaryRelevance(2.0, dtype="float64").fit(np.eye(3), [[1, 0]] * 3)
+    np.testing.assert_allclose(model.intercept_, [0.75, -0.75])
+
+
+def test_a_label_of_which_nothing_is_known_has_no_score(planted):
+    data = planted()
+    Y = data.gaps
+    Y[:, 2] = np.nan
+    model = BinaryRelevance().fit(data.X, Y)
+    assert not model.coef_[2].any()
+    assert model.intercept_[2] == 0
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_threshold_cuts_small_weights(form, planted):
+    data = planted(d=12)
+    whole = BinaryRelevance(**exact).fit(form(data.X), data.Y)
+    cut = BinaryRelevance(threshold=0.3, **exact).fit(form(data.X), data.Y)
+    assert sp.issparse(cut.coef_)
+    assert 0 < cut.coef_.nnz < whole.coef_.size
+    np.testing.assert_array_equal(cut.coef_.toarray(), np.where(np.abs(whole.coef_) < 0.3, 0, whole.coef_))
+    np.testing.assert_array_equal(cut.intercept_, whole.intercept_)
+
+
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.05}, {"l1": 2.0}], ids=str)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_decisions_rankings_and_known_scores_agree(options, form, planted):
+    data = planted(n=60, d=12, L=20)
+    model = BinaryRelevance(dtype="float64", **options).fit(form(data.X), data.gaps)
+    expected = data.X @ weights(model).T + model.intercept_
+    X = form(data.X)
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-12)
+    indices, scores = model.predict_topk(X, 7)
+    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-12)
+    np.testing.assert_allclose(np.take_along_axis(expected, indices, axis=1), scores, atol=1e-12)
+    known = model.known_scores(X, data.gaps)
+    np.testing.assert_allclose(known.data, expected[data.observed], atol=1e-12)
+    other = sp.csr_array(data.X) if form is np.asarray else data.X
+    np.testing.assert_allclose(model.decision_function(other), expected, atol=1e-12)
+    np.testing.assert_array_equal(model.predict_topk(other, 7)[0], indices)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_threads_change_nothing(loss, form, planted, monkeypatch):
+    monkeypatch.setattr("labelgap.estimators.baselines.label_models.WIDEST", 8)
+    data = planted(n=150, d=30, L=40, k=5)
+    one, two = (BinaryRelevance(loss=loss, n_jobs=n).fit(form(data.X), data.gaps) for n in (1, 2))
+    np.testing.assert_array_equal(one.coef_, two.coef_)
+    np.testing.assert_array_equal(one.intercept_, two.intercept_)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_labels_do_not_depend_on_each_other(loss, planted):
+    data = planted(n=80, d=12, L=30)
+    whole = BinaryRelevance(loss=loss, **exact).fit(data.X, data.gaps)
+    for j in (0, 17):
+        alone = BinaryRelevance(loss=loss, **exact).fit(data.X, data.gaps[:, [j]])
+        np.testing.assert_allclose(alone.coef_[0], whole.coef_[j], atol=1e-7)
+
+
+def test_few_known_rows_are_enough(planted):
+    """Rows of which no label of a block is known are left out, and change nothing."""
+    data = planted(n=200, d=6)
+    few = data.gaps
+    few[40:] = np.nan
+    long = BinaryRelevance(**exact).fit(data.X, few)
+    short = BinaryRelevance(**exact).fit(data.X[:40], few[:40])
+    np.testing.assert_allclose(long.coef_, short.coef_, atol=1e-8)
+
+
+class Smooth(Loss):
+    """ℓ(a, b) = log cosh(a − b), a loss that the library does not have."""
+
+    name = "smooth"
+    max_curvature = 1.0
+
+    def functions(self, xp=np):
+        exp, log1p = xp.exp, xp.log1p
+
+        def value(a, b):
+            return abs(a - b) + log1p(exp(-2 * abs(a - b))) - 0.6931471805599453
+
+        def gradient(a, b):
+            return (1 - 2 / (1 + exp(2 * (b - a)))) * 1.0
+
+        def curvature(a, b):
+            small = exp(-2 * abs(b - a))
+            return 4 * small / ((1 + small) * (1 + small))
+
+        return value, gradient, curvature
+
+
+def test_a_loss_of_ones_own(planted):
+    data = planted()
+    model = BinaryRelevance(loss=Smooth(), **exact).fit(data.X, data.gaps)
+    scores = data.X @ model.coef_.T + model.intercept_
+    slopes = np.where(data.observed, np.tanh(scores - np.where(data.Y == 1, 1, -1)), 0)
+    np.testing.assert_allclose(slopes.T @ data.X + ALPHA * model.coef_, 0, atol=1e-6)
+
+
+def test_too_few_steps_warn(planted):
+    data = planted()
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=1 steps for some labels.*raise max_iter, tol or alpha"):
+        model = BinaryRelevance(1e-4, max_iter=1, tol=1e-9, dtype="float64").fit(data.X, data.gaps)
+    assert (model.n_iter_, model.status_) == (1, "max_iter")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("alpha", -1.0), ("l1", np.nan), ("threshold", "small"), ("tol", -1e-3), ("max_iter", 0), ("verbose", -1)],
+)
+def test_numbers_that_mean_nothing(name, value, planted):
+    data = planted()
+    with pytest.raises(ValueError, match=rf"{name}={value!r} is out of range; pass"):
+        BinaryRelevance(**{name: value}).fit(data.X, data.Y)
+
+
+def test_a_loss_that_is_not_known(planted):
+    data = planted()
+    with pytest.raises(ValueError, match="loss='hinge' is not known; choose from"):
+        BinaryRelevance(loss="hinge").fit(data.X, data.Y)
+
+
+# --- the parts: kernels beside plain twins -------------------------------------------------------------------------
+
+
+def cells(loss, rng, shape=(7, 4)):
+    """Targets with gaps, scores, and ℓ, ℓ', ℓ'' of each cell, 0 where it is unknown."""
+    targets = np.where(rng.random(shape) < 0.5, loss.positive, loss.negative)
+    scores, known = 2 * rng.standard_normal(shape), rng.random(shape) < 0.7
+    parts = [np.where(known, function(targets, scores), 0) for function in loss.functions(np)]
+    return np.where(known, targets, np.nan), scores, parts
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loops_over_cells_are_sums_and_products(name):
+    loss = LOSSES[name]()
+    targets, scores, (values, slopes, curvature) = cells(loss, np.random.default_rng(0))
+    found, first, second = np.ones(4), np.empty((7, 4)), np.empty((7, 4))
+    column_values(CompiledCell(loss), targets, scores, found)
+    column_model(CompiledCell(loss), targets, scores, first, second)
+    np.testing.assert_allclose(found, 1 + values.sum(0))
+    np.testing.assert_allclose(first, slopes, atol=1e-15)
+    np.testing.assert_allclose(second, curvature, atol=1e-15)
+
+
+def test_loops_over_rows_are_products():
+    rng = np.random.default_rng(0)
+    X = sp.random_array((9, 6), density=0.4, rng=rng, format="csr")
+    rows, w, factors = np.array([7, 0, 3]), rng.standard_normal(6), np.array([1.0, 0.0, -2.0])
+    scores, out = np.empty(3), np.ones(6)
+    row_scores(X.indptr, X.indices, X.data, rows, w, scores)
+    add_rows(X.indptr, X.indices, X.data, rows, factors, out)
+    np.testing.assert_allclose(scores, (X.toarray() @ w)[rows])
+    np.testing.assert_allclose(out, 1 + factors @ X.toarray()[rows])
+
+
+@pytest.mark.parametrize("name", ["logistic", "squared_hinge"])
+def test_one_label_on_some_rows_comes_to_its_minimum(name, planted):
+    data, loss, rows = planted(), LOSSES[name](), np.arange(3, 30)
+    X, targets = sp.csr_array(data.X), np.where(data.Y[:, 0] == 1, loss.positive, loss.negative)
+    w, eps = np.ones(6), np.finfo(float).eps
+    options = (CompiledCell(loss), X.indptr, X.indices, X.data, rows, targets[rows], ALPHA)
+    assert 0 < minimize_label(*options, w, 1e-9, 0.0, 50, eps) < 50
+    slopes = loss.functions(np).gradient(targets[rows], data.X[rows] @ w)
+    np.testing.assert_allclose(slopes @ data.X[rows] + ALPHA * w, 0, atol=1e-7)
+    again = w.copy()
+    assert minimize_label(*options, again, 1e-6, 0.0, 50, eps) == 0
+    np.testing.assert_array_equal(again, w)
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+def test_scale_and_shift_are_where_neither_slope_is_left(shifted):
+    """Few steps of Newton's method: the slopes need not be 0, but must be small beside those of the start."""
+    rng = np.random.default_rng(0)
+    loss, scores, square = SquaredHinge(), rng.standard_normal(300), 2.0
+    targets = np.where(scores + 0.5 * rng.standard_normal(300) > 0.5, 1.0, -1.0)
+    targets[:20] = np.nan
+    t, c = scale_and_shift(CompiledCell(loss), targets, scores, ALPHA, square, shifted)
+
+    def slopes(t, c):
+        cell = loss.functions(np).gradient(targets[20:], t * scores[20:] + c)
+        return np.array([cell @ scores[20:] + ALPHA * square * t, cell.sum() + ALPHA * c])[: 1 + shifted]
+
+    assert np.abs(slopes(t, c)).max() < 1e-2 * np.abs(slopes(1.0, 0.0)).max()
+    assert (c != 0) == shifted
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_best_constant_is_where_its_slope_is_0(name):
+    loss, positive, negative = LOSSES[name](), np.array([5, 1, 0, 90, 0]), np.array([5, 1000, 7, 1, 0])
+    b = best_constants(loss, ALPHA, positive, negative)
+    gradient = loss.functions(np).gradient
+    slope = positive * gradient(loss.positive, b) + negative * gradient(loss.negative, b) + ALPHA * b
+    np.testing.assert_allclose(slope, 0, atol=1e-8)
+    assert b[-1] == 0
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_the_best_in_rows_and_their_ties(k):
+    scores = np.random.default_rng(0).integers(0, 4, (30, 8)).astype(np.float32)
+    for found, expected in zip(cpu.best_in_rows(scores, k), reference.best_in_rows(scores, k), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+# --- the rows that count -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
+def test_rows_that_join_in_small_numbers_lead_to_the_same_minimum(alpha, monkeypatch):
+    """Many rows, few positives or few negatives, and hardly any row may join at once."""
+    monkeypatch.setattr("labelgap.objectives.near_rows.FEWEST_NEW", 2)
+    rng = np.random.default_rng(0)
+    X = sp.random_array((500, 20), density=0.3, rng=rng, format="csr")
+    scores = X @ rng.standard_normal((20, 4))
+    Y = (scores > np.quantile(scores, [0.98, 0.9, 0.5, 0.03], axis=0).diagonal()).astype(float)
+    model = BinaryRelevance(alpha, tol=1e-9, dtype="float64").fit(X, Y)
+    assert model.status_ == "converged"
+    assert np.abs(gradients(model, X.toarray(), Y)).max() < 1e-5 * max(1, alpha)
+    dense = BinaryRelevance(alpha, tol=1e-9, dtype="float64").fit(X.toarray(), Y)
+    np.testing.assert_allclose(model.coef_, dense.coef_, atol=1e-5)
+
+
+def test_too_few_steps_for_the_rows_that_count_warn(planted):
+    data = planted()
+    with pytest.warns(ConvergenceWarning, match="max_iter=1 steps"):
+        BinaryRelevance(1e-4, max_iter=1, tol=1e-9, dtype="float64").fit(sp.csr_array(data.X), data.gaps)
+
+
+def test_a_column_that_is_done_stays_where_it_is(planted):
+    """One label starts at its minimum, the others do not: it takes no step, and they end where they must."""
+    data = planted()
+    problem = Labelwise(DenseFeatures(data.X, cpu, float), SquaredHinge(), np.where(data.Y == 1, 1.0, -1.0), ALPHA)
+    goals = np.full(5, 1e-8)
+    ends = ColumnNewton().minimize(problem, np.zeros((6, 5)), goals)
+    start = np.zeros((6, 5))
+    start[:, 2] = ends.x[:, 2]
+    again = ColumnNewton().minimize(problem, start, goals)
+    assert again.n_iter[2] == 0
+    assert (again.n_iter[[0, 1, 3, 4]] > 0).all()
+    np.testing.assert_array_equal(again.x[:, 2], ends.x[:, 2])
+    np.testing.assert_allclose(again.x, ends.x, atol=1e-8)

@@ -1,0 +1,271 @@
+"""The command line as a user meets it: from a table of texts to tags, to forgotten ones, and to errors that help."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+from labelgap import LEML, Tagger, load
+from labelgap.cli import app
+from labelgap.commands.options import find_class, parameters_of, parse_options
+from labelgap.datasets import make_low_rank, read, read_records, write, write_records
+
+WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
+NAMES = sorted(WORDS)
+
+
+def labelgap(*arguments):
+    return CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "160"})
+
+
+def as_json(*arguments):
+    shown = labelgap(*arguments, "--json")
+    assert shown.exit_code == 0, shown.output
+    return json.loads(shown.stdout)
+
+
+def posts(n=150, seed=0):
+    rng = np.random.default_rng(seed)
+    for i in range(n):
+        topics = sorted(rng.choice(NAMES, 1 + (rng.random() < 0.3), replace=False))
+        words = [word for topic in topics for word in rng.choice(WORDS[topic].split(), 3)]
+        yield [i, f"<b>{words[0]}</b>", " ".join(words[1:]), " ".join(topics)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A table of posts and a model of it."""
+    path = tmp_path_factory.mktemp("posts")
+    write_records(path / "posts.csv", ["id", "title", "body", "tags"], posts())
+    shown = labelgap(
+        "fit",
+        path / "posts.csv",
+        "--text",
+        "title,body",
+        "--tags",
+        "tags",
+        "--output",
+        path / "model",
+        "--alpha",
+        0.1,
+    )
+    assert shown.exit_code == 0, shown.output
+    return path
+
+
+# --- options from signatures ---------------------------------------------------------------------------------------
+
+
+def test_options_are_those_of_the_signature():
+    given = parse_options(
+        LEML, ["--n-components", "3", "--fit-intercept", "false", "--loss", "logistic", "--alpha=2"]
+    )
+    assert given == {"n_components": 3, "fit_intercept": False, "loss": "logistic", "alpha": 2}
+    assert parse_options(LEML, ["--warm-start"]) == {"warm_start": True}
+    assert "callbacks" not in parameters_of(LEML)
+    assert find_class("oneclassmf").__name__ == "OneClassMF"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--alfa", "1"], "--alfa is no option of LEML; did you mean --alpha"),
+        (["alpha", "1"], "alpha is no option of LEML"),
+        (["--callbacks", "1"], "--callbacks is no option of LEML"),
+    ],
+)
+def test_options_that_are_none(words, message):
+    with pytest.raises(ValueError, match=message):
+        parse_options(LEML, words)
+
+
+# --- from a table to tags ------------------------------------------------------------------------------------------
+
+
+def test_fit_says_what_it_did(folder):
+    arguments = ["fit", folder / "posts.csv", "--text", "title,body", "--tags", "tags", "--output", folder / "again"]
+    found = as_json(*arguments, "--method", "leml", "--n-components", 2, "--seed", 3)
+    assert (found["rows"], found["labels"], found["unknown"]) == (150, 3, 0)
+    model = load(folder / "again")
+    assert isinstance(model, Tagger)
+    assert (model.estimator.n_components, model.estimator.random_state) == (2, 3)
+    assert model.label_names_in_.tolist() == NAMES
+
+
+def test_predict_takes_raw_text(folder):
+    write_records(folder / "new.csv", ["title", "body"], [["Bacon", "on the grill"], ["A cake", "flour, oven"]])
+    shown = labelgap("predict", folder / "new.csv", "--model", folder / "model", "--top", 1, "--json")
+    lines = [json.loads(line) for line in shown.stdout.splitlines()]
+    assert [line["tags"] for line in lines] == [["meat"], ["baking"]]
+    assert "meat (" in labelgap("predict", folder / "new.csv", "--model", folder / "model").output
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl"])
+def test_predictions_as_a_table(folder, ending):
+    output = folder / f"tags.{ending}"
+    shown = labelgap("predict", folder / "posts.csv", "--model", folder / "model", "--top", 2, "--output", output)
+    assert shown.exit_code == 0, shown.output
+    rows = read_records(output)
+    model = load(folder / "model")
+    texts = [f"{row['title']}\n{row['body']}" for row in read_records(folder / "posts.csv")]
+    for row, tags in zip(rows, model.predict_tags(texts, 2), strict=True):
+        assert (row["tags"] if ending == "jsonl" else row["tags"].split(",")) == tags
+
+
+def test_evaluate(folder):
+    write_records(folder / "test.csv", ["id", "title", "body", "tags"], posts(60, seed=1))
+    found = as_json("evaluate", folder / "test.csv", "--model", folder / "model")
+    assert found["P@1"] > 0.95
+    assert found["micro F1"] > 0.9
+    assert {"P@3", "nDCG@3", "Hamming", "AUC"} <= found.keys()
+
+
+def test_labels_that_the_model_does_not_know_are_left_out(folder):
+    write_records(folder / "odd.csv", ["title", "body", "tags"], [["bacon", "steak", "meat unheard-of"]])
+    assert as_json("evaluate", folder / "odd.csv", "--model", folder / "model")["P@1"] == 1.0
+
+
+# --- gaps ----------------------------------------------------------------------------------------------------------
+
+
+def test_audit_finds_what_was_removed(folder):
+    rows = list(posts(400, seed=2))
+    removed = set()
+    for row in rows[::8]:
+        tags = row[3].split()
+        removed.add((row[0], tags[0]))
+        row[3] = " ".join(tags[1:])
+    write_records(folder / "gaps.csv", ["id", "title", "body", "tags"], rows)
+    output = folder / "audit.csv"
+    shown = labelgap("audit", folder / "gaps.csv", "--model", folder / "model", "--output", output, "--folds", 3)
+    assert shown.exit_code == 0, shown.output
+    assert "estimated share missing" in shown.output
+    found = [row for row in read_records(output) if row["kind"] == "missing"][: len(removed)]
+    hits = {(int(row["row"]), row["label"]) for row in found} & removed
+    assert len(hits) / len(removed) > 0.9
+    assert "<b>" not in found[0]["text"]
+    numbers = as_json("audit", folder / "gaps.csv", "--model", folder / "model", "--folds", 2)
+    assert numbers["estimated share missing"] == pytest.approx(
+        len(removed) / (len(removed) + numbers["positives"]), abs=0.06
+    )
+
+
+def test_complete_fills_blanks(folder):
+    rng = np.random.default_rng(0)
+    rows, truth = [], []
+    for post in posts(200, seed=3):
+        states = [int(name in post[3].split()) for name in NAMES]
+        truth.append(states)
+        rows.append([*post[1:3], *(state if rng.random() < 0.7 else "" for state in states)])
+    write_records(folder / "blanks.csv", ["title", "body", *NAMES], rows)
+    columns = ["--text", "title,body", "--labels", ",".join(NAMES)]
+    assert (
+        labelgap("fit", folder / "blanks.csv", *columns, "--output", folder / "gappy", "--alpha", 0.1).exit_code == 0
+    )
+    found = as_json("complete", folder / "blanks.csv", "--model", folder / "gappy", "--output", folder / "full.csv")
+    assert found["calibration error"] < 0.1
+    filled = np.array([[float(row[name]) for name in NAMES] for row in read_records(folder / "full.csv")])
+    assert ((filled > 0.5) == np.array(truth)).mean() > 0.95
+    with open(folder / "full.csv", newline="") as stream:
+        assert next(csv.reader(stream)) == ["title", "body", *NAMES]
+    refused = labelgap("complete", folder / "posts.csv", "--model", folder / "model", "--output", folder / "x.csv")
+    assert refused.exit_code == 1
+    assert "Use `labelgap audit`" in refused.output
+
+
+def test_explain(folder):
+    write_records(folder / "one.csv", ["title", "body", "tags"], [["bacon", "with cake", "baking"]])
+    found = as_json("explain", folder / "one.csv", "--model", folder / "model", "--row", 0, "--label", "meat")
+    assert found["features"][0][0] == "bacon"
+    assert [name for name, _ in found["labels"]] == ["baking"]
+    shown = labelgap("explain", folder / "one.csv", "--model", folder / "model", "--row", 0, "--label", "meat")
+    assert "bacon" in shown.output
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+def test_inspect(folder):
+    found = as_json("inspect", folder / "model")
+    assert (found["estimator"], found["labels"], found["label names"]) == ("Tagger", 3, NAMES)
+    assert found["parameters"]["estimator"]["parameters"]["alpha"] == 0.1
+    assert found["versions"]["numpy"] == np.__version__
+
+
+@pytest.fixture
+def matrix(tmp_path):
+    data = make_low_rank(80, 6, 4, rank=2, random_state=0)
+    path = tmp_path / "train.npz"
+    write(path, data.X, data.Y, feature_names=list("abcdef"), label_names=list("WXYZ"))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["arff", "txt", "svm", "txt.gz"])
+def test_convert(matrix, ending, tmp_path):
+    target = tmp_path / f"other.{ending}"
+    assert as_json("convert", matrix, target) == {"rows": 80, "features": 6, "labels": 4}
+    X, Y, _, names = read(target)
+    dense = [M.toarray() if sp.issparse(M) else M for M in (X, Y, *read(matrix)[:2])]
+    np.testing.assert_allclose(dense[0], dense[2], rtol=1e-6)
+    np.testing.assert_array_equal(dense[1], dense[3])
+    assert names == (list("WXYZ") if ending == "arff" else None)
+
+
+def test_features_instead_of_texts(matrix, tmp_path):
+    found = as_json("fit", matrix, "--output", tmp_path / "model", "--method", "LEML", "--n-components", 2)
+    assert (found["features"], found["labels"]) == (6, 4)
+    assert as_json("evaluate", matrix, "--model", tmp_path / "model")["P@1"] > 0.8
+    shown = labelgap("predict", matrix, "--model", tmp_path / "model", "--top", 1)
+    assert shown.exit_code == 0
+    assert labelgap("audit", matrix, "--model", tmp_path / "model", "--folds", 2, "--top", 3).exit_code == 0
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------------
+
+FIT = ["fit", "posts.csv", "--output", "m", "--text", "title", "--tags", "tags"]
+WRONG = [
+    (
+        [*FIT[:4], "--text", "headline", "--tags", "tags"],
+        "has no column 'headline'; it has 'id', 'title', 'body', 'tags'",
+    ),
+    ([*FIT[:4], "--tags", "tags"], "say which columns hold the text: --text"),
+    ([*FIT[:4], "--text", "title"], "say where its labels are: --tags"),
+    ([*FIT, "--method", "LEMLL"], "--method LEMLL is not known; did you mean"),
+    ([*FIT, "--alpah", "1"], "--alpah is no option of BinaryRelevance; did you mean --alpha"),
+    ([*FIT, "--alpha", "minus"], "alpha='minus' is out of range"),
+    (["fit", "nowhere.csv", *FIT[2:]], "There is no file nowhere.csv; check the path"),
+    (["fit", "posts.csv", "--output", "no/where/m", *FIT[4:]], "is in no existing folder"),
+    (["predict", "posts.csv", "--model", "nowhere"], "There is no model nowhere; check the path"),
+    (["predict", "posts.csv", "--model", "posts.csv"], "is not a whole labelgap model"),
+    (["predict", "posts.csv", "--model", "model", "--text", "head"], "has no column 'head'"),
+    (
+        ["explain", "posts.csv", "--model", "model", "--row", "0", "--label", "cheese"],
+        "'cheese' is none of the 3 labels",
+    ),
+    (["explain", "posts.csv", "--model", "model", "--row", "999", "--label", "meat"], "has rows 0 to 149"),
+    (["evaluate", "model", "--model", "model"], "the ending says no format"),
+    (["inspect", "posts.csv"], "is not a whole labelgap model"),
+    (["convert", "posts.csv", "x.npz"], "the ending says no format"),
+    ([*FIT, "--min-count", "1000"], "has no tag in the column 'tags'"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: None)
+def test_errors_help(arguments, message, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(path.name for path in folder.iterdir())
+    shown = labelgap(*arguments)
+    assert shown.exit_code == 1
+    assert message in " ".join(shown.output.split())
+    assert "Traceback" not in shown.output
+    assert sorted(path.name for path in folder.iterdir()) == before
+
+
+def test_the_help_has_examples():
+    for command in ("fit", "predict", "evaluate", "audit", "complete", "explain", "convert"):
+        assert f"labelgap {command} " in labelgap(command, "--help").output

@@ -1,0 +1,187 @@
+"""Texts to tags."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.pipeline import make_pipeline
+
+from labelgap import LEML, BinaryRelevance, Labels, OneClassMF, Tagger, load
+from labelgap.estimators.text.vectorizers import learn_words, plain_text
+from labelgap.persistence import ModelFileError
+
+WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
+NAMES = list(WORDS)
+
+
+def corpus(n=120, seed=0):
+    """Texts with words of one or two topics, and a few that say nothing."""
+    rng = np.random.default_rng(seed)
+    Y = np.zeros((n, 3), int)
+    Y[np.arange(n), rng.integers(0, 3, n)] = 1
+    Y[rng.random(n) < 0.3, 0] = 1
+    texts = []
+    for row in Y:
+        topics = [w for j in np.flatnonzero(row) for w in rng.choice(WORDS[NAMES[j]].split(), 3)]
+        texts.append(" ".join([*topics, *rng.choice(["the", "and", "how"], 4)]))
+    return texts, Y
+
+
+@pytest.fixture(params=["tfidf", "hashing"])
+def fitted(request):
+    texts, Y = corpus()
+    return Tagger(BinaryRelevance(0.1), words=request.param, buckets=512, label_names=NAMES).fit(texts, Y)
+
+
+# --- words ---------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_those_of_scikit_learn():
+    texts, _ = corpus()
+    ours = learn_words(texts, ngrams=(1, 2), min_count=3)
+    theirs = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), min_df=3, token_pattern=r"\w+").fit(texts)
+    assert ours.vocabulary.tolist() == theirs.get_feature_names_out().tolist()
+    np.testing.assert_allclose(ours(texts, "float64").toarray(), theirs.transform(texts).toarray(), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<p>Use <b>C++</b>, not c#!</p>", ["c", "c#", "c++", "not", "use"]),
+        ("can't cooking-time node.js end.", ["can't", "cooking-time", "end", "node.js"]),
+        ("1 < 2 &amp; 3 > 2", ["1", "2", "3"]),
+        ("Übergröße", ["übergröße"]),
+        ('<a href="x">link</a><!-- no -->', ["link"]),
+    ],
+)
+def test_words_of_a_text(text, expected):
+    found = learn_words([text, "c"] if "c" in expected else [text]).vocabulary.tolist()
+    assert found == expected
+
+
+def test_markup_is_a_space():
+    assert plain_text("a<br/>B") == "a b"
+
+
+def test_an_unknown_text_is_zero():
+    words = learn_words(["a b", "b c"])
+    assert words(["zzz", ""], "float32").nnz == 0
+
+
+def test_the_most_frequent_words():
+    assert learn_words(["a b", "a c", "a"], max_features=1).vocabulary.tolist() == ["a"]
+
+
+# --- learning ------------------------------------------------------------------------------------------------------
+
+
+def test_tags_are_learned(fitted):
+    texts, Y = corpus(seed=1)
+    assert (fitted.predict(texts) == Y).mean() > 0.97
+    assert fitted.score(texts, Y) > 0.97
+    assert fitted.predict_tags(["roast bacon on the grill"], 1) == [["meat"]]
+    assert fitted.predict_tags(["how and the"], 3)[0] != []
+
+
+def test_it_is_its_estimator_on_the_features():
+    texts, Y = corpus()
+    model = Tagger(LEML(2, random_state=0, n_jobs=1)).fit(texts, Y)
+    inner = LEML(2, random_state=0, n_jobs=1).fit(model.transform(texts), Y)
+    np.testing.assert_array_equal(model.decision_function(texts), inner.decision_function(model.transform(texts)))
+    for mine, other in zip(model.predict_topk(texts, 2), inner.predict_topk(model.transform(texts), 2)):
+        np.testing.assert_array_equal(mine, other)
+    assert model.model_.n_components == 2
+
+
+def test_tags_above_the_threshold_come_best_first(fitted):
+    texts, _ = corpus(seed=2)
+    scores = fitted.decision_function(texts)
+    for tags, row in zip(fitted.predict_tags(texts), scores):
+        assert tags == [NAMES[j] for j in np.argsort(-row, kind="stable") if row[j] > 0]
+
+
+def test_gaps_and_sparse_labels():
+    texts, Y = corpus()
+    rng = np.random.default_rng(0)
+    observed = rng.random(Y.shape) < 0.7
+    model = Tagger(BinaryRelevance(0.1)).fit(texts, Labels(Y, observed=observed))
+    assert (model.predict(texts) == Y)[~observed].mean() > 0.9
+    assert sp.issparse(Tagger().fit(texts, sp.csr_array(Y)).predict(texts))
+    assert Tagger(OneClassMF(2, random_state=0)).fit(texts, sp.csr_array(Y)).score(texts, Y) > 0.9
+
+
+def test_names_of_a_data_frame():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    texts, Y = corpus()
+    model = Tagger().fit(pandas.Series(texts), pandas.DataFrame(Y, columns=NAMES))
+    assert model.label_names_in_.tolist() == NAMES
+    assert model.predict_tags(["cake and cookies from the oven"], 1) == [["baking"]]
+    assert Tagger().fit(texts, Y).predict_tags(["cake oven flour"], 1) == [["0"]]
+
+
+def test_clone_and_pipeline(fitted):
+    texts, Y = corpus()
+    again = clone(fitted).fit(texts, Y)
+    np.testing.assert_array_equal(again.decision_function(texts), fitted.decision_function(texts))
+    assert make_pipeline(clone(fitted)).fit(texts, Y).score(texts, Y) == fitted.score(texts, Y)
+
+
+# --- files ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mmap", [False, True])
+def test_a_loaded_model_takes_texts(fitted, mmap, tmp_path):
+    texts, _ = corpus(seed=3)
+    fitted.save(tmp_path / "model")
+    again = load(tmp_path / "model", mmap=mmap)
+    np.testing.assert_array_equal(again.decision_function(texts), fitted.decision_function(texts))
+    assert again.predict_tags(texts, 2) == fitted.predict_tags(texts, 2)
+    assert again.get_params(deep=False)["words"] == fitted.words
+    again.save(tmp_path / "again")
+    assert load(tmp_path / "again").predict_tags(texts, 2) == fitted.predict_tags(texts, 2)
+
+
+def test_parts_that_do_not_belong_together(fitted, tmp_path):
+    fitted.idf_ = fitted.idf_[:-1]
+    fitted.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match="does not hold together"):
+        load(tmp_path / "model")
+
+
+# --- what is wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        ("one text", r"X is one text; pass a list of texts"),
+        ([["a"], ["b"]], r"X has shape \(2, 1\); pass a list of texts"),
+        (np.eye(2), r"X has shape \(2, 2\)"),
+        (["a b", None], "X holds None at place 1, which is no text"),
+        (["", " "], "X has no words to learn from .* lower min_count=2"),
+        (["a", "b"], "X has no words to learn from .* lower min_count=2"),
+        ([], "X has no texts"),
+    ],
+)
+def test_what_is_no_text(X, message):
+    with pytest.raises(ValueError, match=message):
+        Tagger().fit(X, np.eye(2, dtype=int))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"words": "magic"}, "words='magic' is not known"),
+        ({"ngrams": (2, 1)}, r"ngrams=\(2, 1\) is no range"),
+        ({"min_count": 0}, "min_count=0 is out of range"),
+        ({"label_names": ["a"]}, "label_names has 1 names for 3 labels"),
+        ({"estimator": BinaryRelevance(-1.0)}, "alpha=-1.0 is out of range"),
+    ],
+)
+def test_parameters_that_mean_nothing(parameters, message):
+    texts, Y = corpus(20)
+    with pytest.raises(ValueError, match=message):
+        Tagger(**parameters).fit(texts, Y)
