@@ -100,14 +100,7 @@ class LocalEstimator(MultiLabelEstimator):
         return found._replace(part={"rows": rows, **found.part})
 
     def _n_clusters(self, n_rows: int) -> int:
-        if self.n_clusters is None:
-            return max(1, n_rows // ROWS_PER_CLUSTER)
-        if self.n_clusters > n_rows:
-            raise ValueError(
-                f"n_clusters={self.n_clusters} is above the number of rows, {n_rows}; pass at most {n_rows}, or None "
-                f"for one cluster in {ROWS_PER_CLUSTER} rows."
-            )
-        return self.n_clusters
+        return number_of_clusters(self.n_clusters, n_rows, ROWS_PER_CLUSTER)
 
     def _route(self, X: Any) -> Iterator[tuple[Part, NDArray]]:
         """Yield each part of each learner with the rows of X that are nearest to its cluster, where there are any."""
@@ -137,6 +130,22 @@ class LocalEstimator(MultiLabelEstimator):
                 f"{type(self).__name__} stopped some parts before they converged; {', and '.join(sorted(advice))}."
             )
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+
+def number_of_clusters(asked: int | None, n_rows: int, size: int) -> int:
+    """Return how many clusters to make of rows: as many as were asked for, or one in ``size`` rows.
+
+    >>> number_of_clusters(None, 13_000, 6_000), number_of_clusters(3, 10, 6_000)
+    (2, 3)
+    """
+    if asked is None:
+        return max(1, n_rows // size)
+    if asked > n_rows:
+        raise ValueError(
+            f"n_clusters={asked} is above the number of rows, {n_rows}; pass at most {n_rows}, or None for one "
+            f"cluster in {size} rows."
+        )
+    return asked
 
 
 def row_blocks(X: Any, n_labels: int) -> Iterator[Any]:

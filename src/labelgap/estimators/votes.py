@@ -37,7 +37,7 @@ class RowVotes(MultiLabelEstimator):
 
     def _keep_labels(self, labels: Labels, gains: NDArray | None = None) -> None:
         """Keep the labels that the rows vote with; a yes counts as much as the gain of its label, or 1."""
-        dtype, rates = np.dtype(self.dtype).type, _rates(labels)
+        dtype, rates = np.dtype(self.dtype).type, labels.rates
         self.positives_, self.known_ = labels.positives.astype(dtype), labels.known
         if gains is not None:
             self.positives_.data = gains[self.positives_.indices].astype(dtype)
@@ -80,13 +80,3 @@ class RowVotes(MultiLabelEstimator):
         if self.known_ is not None and self.known_.shape != (n, L):
             raise ValueError("the known cells do not belong to the labels")
         super()._check_loaded()
-
-
-def _rates(labels: Labels) -> NDArray:
-    """Return the share of positives among the known cells of each label."""
-    known = np.full(labels.shape[1], len(labels)) if labels.known is None else _per_column(labels.known)
-    return _per_column(labels.positives) / np.maximum(known, 1)
-
-
-def _per_column(pattern: sp.csr_array) -> NDArray:
-    return np.bincount(pattern.indices, minlength=pattern.shape[1])

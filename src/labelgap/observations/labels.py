@@ -108,6 +108,16 @@ class Labels:
         return self.shape[0] * self.shape[1] if self.known is None else self.known.nnz
 
     @property
+    def rates(self) -> NDArray[np.float64]:
+        """The share of positives among the known cells of each label; 0 where none is known.
+
+        >>> Labels(np.array([[1.0, 0.0], [np.nan, 1.0]])).rates
+        array([1. , 0.5])
+        """
+        known = len(self) if self.known is None else np.bincount(self.known.indices, minlength=self.shape[1])
+        return np.bincount(self.positives.indices, minlength=self.shape[1]) / np.maximum(known, 1)
+
+    @property
     def T(self) -> Labels:
         """The same cells with rows and labels exchanged."""
         known = None if self.known is None else sp.csr_array(self.known.T)

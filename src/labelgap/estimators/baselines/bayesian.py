@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from labelgap.estimators.about import About
 from labelgap.estimators.baselines.projections import PROJECTIONS, project_seen
-from labelgap.estimators.baselines.reduced import THRESHOLD, LabelMatrix, ReducedEstimator, label_rates
+from labelgap.estimators.baselines.reduced import THRESHOLD, LabelMatrix, ReducedEstimator
 from labelgap.estimators.baselines.sparse_posterior import infer
 from labelgap.estimators.local import row_blocks
 from labelgap.estimators.parameters import check_choice, check_number
@@ -143,7 +143,7 @@ class BayesianCS(ReducedEstimator):
         """Return the part of the codes that the known labels make."""
         dtype = np.dtype(self.dtype).type
         self.projection_ = project_seen(self.projection, labels, self._n_codes(labels.shape[1]), rng).astype(dtype)
-        self.prior_ = label_rates(labels)
+        self.prior_ = labels.rates
         return LabelMatrix(labels, self._kernels(), dtype, centred=False).times(self.projection_.T)
 
     def _fit_codes(self, equations: NormalEquations, labels: Labels, codes: NDArray) -> None:

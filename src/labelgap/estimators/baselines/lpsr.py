@@ -18,9 +18,8 @@ from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.baselines.binary_relevance import BinaryRelevance
 from labelgap.estimators.baselines.inner import Packed, pack, unpack
 from labelgap.estimators.baselines.naive_bayes import NaiveBayes
-from labelgap.estimators.local import are_places, row_blocks
+from labelgap.estimators.local import are_places, number_of_clusters, row_blocks
 from labelgap.estimators.parameters import check_number
-from labelgap.estimators.votes import _rates as label_rates
 from labelgap.kernels.places import places
 from labelgap.metrics.topk import RaggedRows, best_positions
 from labelgap.objectives import make_features
@@ -159,7 +158,7 @@ class LPSR(MultiLabelEstimator):
         clustering, nearest = cluster(X, self._n_clusters(X.shape[0]), rng=rng)
         self.centers_ = clustering.centers
         ranks, least = self._ranks(X, labels)
-        rates = label_rates(labels)
+        rates = labels.rates
         worth = _worth(labels, ranks, nearest, len(self.centers_), self.decay)
         self.candidates_ = _most_worth(worth, rates, min(self.n_candidates, labels.shape[1]))
         self.floor_ = min(least, 0.0)
@@ -179,14 +178,7 @@ class LPSR(MultiLabelEstimator):
         return base
 
     def _n_clusters(self, n_rows: int) -> int:
-        if self.n_clusters is None:
-            return max(1, n_rows // ROWS_PER_CLUSTER)
-        if self.n_clusters > n_rows:
-            raise ValueError(
-                f"n_clusters={self.n_clusters} is above the number of rows, {n_rows}; pass at most {n_rows}, or None "
-                f"for one partition in {ROWS_PER_CLUSTER} rows."
-            )
-        return self.n_clusters
+        return number_of_clusters(self.n_clusters, n_rows, ROWS_PER_CLUSTER)
 
     def _ranks(self, X: Any, labels: Labels) -> tuple[NDArray[np.int64], float]:
         """Return the place of each positive in the base's ranking of the known labels, and its least decision."""

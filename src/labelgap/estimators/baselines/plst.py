@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -64,27 +62,6 @@ class PLST(LinearReduction):
         fit="z d + d³ + L³",
         predict="(z/n + L) k",
     )
-
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        alpha: float = 1.0,
-        fit_intercept: bool = True,
-        absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
-        n_jobs: int | None = None,
-        device: str = "auto",
-        dtype: Any = "float32",
-    ) -> None:
-        self.n_components = n_components
-        self.alpha = alpha
-        self.fit_intercept = fit_intercept
-        self.absent = absent
-        self.random_state = random_state
-        self.n_jobs = n_jobs
-        self.device = device
-        self.dtype = dtype
 
     def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
         dtype = np.dtype(self.dtype).type

@@ -6,7 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -36,7 +36,7 @@ class LabelMatrix:
     def __init__(self, labels: Labels, kernels: Backend, dtype: Any, *, centred: bool) -> None:
         self.shape, self._kernels = labels.shape, kernels
         self._positives = kernels.prepare(labels.positives, dtype)
-        self.shift = (label_rates(labels) * centred).astype(dtype)
+        self.shift = (labels.rates * centred).astype(dtype)
 
     def times(self, P: NDArray) -> NDArray:
         """(Y − 1μᵀ) P."""
@@ -49,16 +49,6 @@ class LabelMatrix:
         product: NDArray = self._kernels.spmm_t(self._positives, B)
         product -= np.outer(self.shift, B.sum(0, dtype=float)).astype(B.dtype)
         return product
-
-
-def label_rates(labels: Labels) -> NDArray[np.float64]:
-    """Return the share of positives among the known cells of each label.
-
-    >>> label_rates(Labels(np.array([[1.0, 0.0], [np.nan, 1.0]])))
-    array([1. , 0.5])
-    """
-    known = len(labels) if labels.known is None else np.maximum(labels.known.sum(axis=0), 1)
-    return np.bincount(labels.positives.indices, minlength=labels.shape[1]) / known
 
 
 def leading_eigenvectors(
@@ -175,6 +165,27 @@ class LinearReduction(ReducedEstimator, FactorEstimator):
 
     ``label_factors_`` is [H, μ], L×(k+1), and ``objective_`` holds ½ ‖Y − scores‖² + (α/2) ‖W‖² of the training rows.
     """
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        alpha: float = 1.0,
+        fit_intercept: bool = True,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+    ) -> None:
+        self.n_components = n_components
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
 
     def _store_decoder(self, H: NDArray, shift: NDArray) -> None:
         self.label_factors_ = np.column_stack([H, shift]).astype(np.dtype(self.dtype).type)
