@@ -179,6 +179,19 @@ def test_labels_do_not_depend_on_each_other(loss, planted):
         np.testing.assert_allclose(alone.coef_[0], whole.coef_[j], atol=1e-7)
 
 
+@pytest.mark.parametrize("constant", [True, False])
+def test_few_dense_features_come_to_the_same_minimum_by_hessians(constant, planted, monkeypatch):
+    """However loose ``tol`` is, they come to where conjugate gradients come with a tight one."""
+    data = planted(n=120, d=12, L=9)
+    by_hessians = BinaryRelevance(0.01, fit_intercept=constant, tol=1.0, dtype="float64").fit(data.X, data.gaps)
+    monkeypatch.setattr("labelgap.estimators.baselines.label_models.FEW_FEATURES", 11)
+    by_products = BinaryRelevance(0.01, fit_intercept=constant, tol=1e-10, dtype="float64").fit(data.X, data.gaps)
+    np.testing.assert_allclose(by_hessians.coef_, by_products.coef_, atol=1e-5)
+    np.testing.assert_allclose(by_hessians.intercept_, by_products.intercept_, atol=1e-5)
+    loose = BinaryRelevance(0.01, fit_intercept=constant, tol=1.0, dtype="float64").fit(data.X, data.gaps)
+    assert np.abs(loose.coef_ - by_products.coef_).max() > 0.01
+
+
 def test_few_known_rows_are_enough(planted):
     """Rows of which no label of a block is known are left out, and change nothing."""
     data = planted(n=200, d=6)

@@ -15,7 +15,7 @@ import labelgap
 from labelgap import FastXML, label_propensities, load_dataset
 from labelgap.estimators.baselines.fastxml import LARGEST_SEED
 from labelgap.kernels.forest import _random_halves
-from labelgap.kernels.l1_logistic import minimize
+from labelgap.kernels.l1_logistic import _descend, _descend_by_products, _meet_often, _products, minimize
 from labelgap.kernels.label_splits import Gains, alike, exchange
 from labelgap.metrics import precision_at_k
 from labelgap.observations import as_labels
@@ -98,6 +98,56 @@ def test_a_loose_tolerance_ends_early_and_on_the_way_down():
     values = [penalised_loss(X, signs, costs, 0.1, solve(X, signs, costs, 0.1, tol)[0]) for tol in (1, 0.1, 1e-6)]
     assert values[0] == pytest.approx(100 * np.log(2))
     assert values[0] > values[1] > values[2]
+
+
+def collinear(n=2500, d=12):
+    """Dense rows, more than a block of them, of nearly equal features, and signs that two of these explain."""
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((n, 1)) + 0.1 * rng.standard_normal((n, d))
+    return sp.csc_array(X), np.where(X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(n) > 0, 1.0, -1.0)
+
+
+def test_products_of_features_are_the_hessian():
+    X, signs = collinear()
+    X.data[X.data < -1] = 0
+    X.eliminate_zeros()
+    bends, chosen = np.random.default_rng(0).uniform(0, 1, len(signs)), np.array([7, 2, 3])
+    expected = (X.T @ (bends[:, None] * X.toarray()))[np.ix_(chosen, chosen)]
+    np.testing.assert_allclose(_products(X.indptr.astype(np.int64), X.indices, X.data, bends, chosen), expected)
+
+
+def test_a_model_has_one_minimum_by_products_and_by_rows():
+    """A model near w = 1: bends and slopes are arbitrary, and passes over products do what passes over rows do."""
+    X, signs = separable_in_part(90, 8, density=1.0)
+    bends, gradient = np.random.default_rng(0).uniform(0.1, 1, 90), -X.T @ signs
+    starts, chosen, w, alpha = X.indptr.astype(np.int64), np.array([0, 5, 2, 6]), np.ones(8), 3.0
+    products = _products(starts, X.indices, X.data, bends, chosen)
+    curvature = (X * X).T @ bends
+    given = starts, X.indices, X.data, bends, gradient, curvature, alpha, 1e-9, w, chosen, 90
+    by_rows, change, _ = _descend(*given)
+    by_products = _descend_by_products(products, gradient, alpha, 1e-9, w, chosen)
+    np.testing.assert_allclose(by_products, by_rows, atol=1e-9)
+    np.testing.assert_allclose(change, X[:, chosen] @ by_rows)
+    u, slopes = w[chosen] + by_products, gradient[chosen] + products @ by_products
+    np.testing.assert_allclose(slopes[u != 0], -alpha * np.sign(u[u != 0]), atol=1e-7)
+    assert (np.abs(slopes[u == 0]) <= alpha + 1e-7).all()
+
+
+def test_only_features_that_fill_their_rows_are_multiplied():
+    dense, sparse = np.arange(0, 101, 10), np.arange(0, 41, 4)
+    assert _meet_often(dense, np.arange(10), 10)
+    assert not _meet_often(sparse, np.arange(10), 10)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 5.0])
+def test_a_separator_of_collinear_features_takes_few_steps(alpha):
+    X, signs = collinear()
+    costs = np.where(signs > 0, 1.5, 0.5)
+    w, margins, converged = solve(X, signs, costs, alpha, tol=1e-6, max_iter=20)
+    assert converged
+    np.testing.assert_allclose(margins, X @ w, atol=1e-9)
+    found, known = (penalised_loss(X, signs, costs, alpha, v) for v in (w, by_liblinear(X, signs, costs, alpha)))
+    assert found == pytest.approx(known, rel=1e-6)
 
 
 # --- splits ---------------------------------------------------------------------------------------------------------

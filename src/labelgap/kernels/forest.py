@@ -15,7 +15,7 @@ from labelgap.kernels.l1_logistic import log1pexp, minimize
 from labelgap.kernels.label_splits import Gains, alike, exchange
 from labelgap.kernels.ranking import in_order
 
-NEWTON_STEPS = 100
+NEWTON_STEPS = 50
 STARTS = 4
 
 

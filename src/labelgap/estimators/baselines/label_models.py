@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from labelgap.estimators.newton_svm import minimize_and_count
 from labelgap.kernels import Backend
-from labelgap.losses import Loss
+from labelgap.losses import Loss, SquaredHinge
 from labelgap.objectives import make_features
 from labelgap.objectives.features import SparseFeatures
 from labelgap.objectives.labelwise import Labelwise, best_constants, target_block
@@ -24,6 +25,7 @@ from labelgap.solvers.columns import ColumnNewton
 CELLS_PER_BLOCK = 1 << 20  # of targets: enough for products at full speed, few enough to share the work out
 WIDEST = 64
 START_TOL = 0.1
+FEW_FEATURES = 256  # dense ones, whose Hessian costs less than the many steps of conjugate gradients
 FEW_ROWS = 0.8  # of all: where the labels of a block know fewer, the others are left out
 
 
@@ -130,6 +132,8 @@ def _choose(X: Any, by_label: Labels, settings: Settings, kernels: Backend, cons
         return _by_one_system(X, by_label, settings, kernels)
     if settings.loss.margin is not None and sp.issparse(X) and settings.alpha > 0 and settings.l1 == 0:
         return _by_near_rows(X, by_label, settings, kernels)
+    if type(settings.loss) is SquaredHinge and X.shape[1] <= FEW_FEATURES and settings.alpha > 0 and settings.l1 == 0:
+        return _by_hessians(X, by_label, settings, constants)
     return partial(_by_newton, X, by_label, settings, kernels, constants)
 
 
@@ -163,6 +167,27 @@ def _by_near_rows(X: Any, by_label: Labels, settings: Settings, kernels: Backend
         problem = NearRows(kernels, features.matrix, settings.loss, targets, settings.alpha, settings.constant)
         found = problem.minimize(start, goals, settings.max_iter)
         return _found(found.x, settings, int(found.n_iter.max()), bool(found.converged.all()))
+
+    return fit
+
+
+def _by_hessians(X: Any, by_label: Labels, settings: Settings, constants: NDArray) -> Fitter:
+    """Squared hinge, few dense features: each label to rounding, by solving for the rows that lack margin."""
+    rows = np.asarray(X, float)
+    if settings.constant:
+        rows = np.column_stack([rows, np.ones(len(rows))])
+
+    def fit(block: NDArray) -> Found:
+        targets = target_block(by_label, block, settings.loss, float)
+        ends = []
+        for j, y in zip(block, targets.T, strict=True):
+            known, start = ~np.isnan(y), np.zeros(rows.shape[1])
+            if settings.constant:
+                start[-1] = constants[j]
+            signed = rows[known] * y[known, None]
+            ends.append(minimize_and_count(signed, 1 / settings.alpha, start, settings.max_iter))
+        W = np.column_stack([end.w for end, _ in ends]).astype(settings.dtype)
+        return _found(W, settings, max(steps for _, steps in ends), all(end.converged for end, _ in ends))
 
     return fit
 

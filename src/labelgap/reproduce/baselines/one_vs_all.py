@@ -8,7 +8,7 @@ from __future__ import annotations
 from labelgap.estimators import BinaryRelevance
 from labelgap.reproduce.methods import ALPHAS, Fitted, Task, choose, fit_on_all, register_method
 
-MACHINE_ALPHAS = [4.0**power for power in range(2, -6, -1)]  # from strong to weak
+MACHINE_ALPHAS = [4.0**power for power in range(2, -10, -1)]  # from strong to weak
 
 
 @register_method("BR", ranked=False)

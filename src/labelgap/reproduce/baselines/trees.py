@@ -11,7 +11,7 @@ from labelgap.reproduce.methods import Fitted, Task, choose, fit_on_all, registe
 
 TREES = 50
 TRIAL_TREES = 5
-PENALTIES = [4.0, 2.0, 1.0, 0.5, 0.25]
+PENALTIES = [2.0**power for power in range(2, -6, -1)]  # from strong to weak
 
 
 @register_method("FastXML", ranked=False)
@@ -28,5 +28,5 @@ def fit_one_tree(task: Task) -> Fitted:
 
 def _fit(task: Task, trees: int) -> Fitted:
     estimator = FastXML(TRIAL_TREES, random_state=task.seed)
-    chosen = choose(estimator, {"alpha": PENALTIES}, task) | {"n_estimators": trees}
+    chosen = choose(estimator, {"alpha": PENALTIES}, task, patience=2) | {"n_estimators": trees}
     return fit_on_all(estimator.set_params(**chosen), chosen, task)
