@@ -74,10 +74,10 @@ def test_newton_comes_to_the_minimum_of_any_problem(kind, C):
     if kind == "uneven":
         X *= np.logspace(-3, 2, 10)
     V = np.column_stack([X, np.ones(len(X))]) * y[:, None]
-    w, converged = newton_svm.minimize(V, C, np.zeros(11), 200)
+    w, converged, _ = newton_svm.minimize(V, C, np.zeros(11), 200)
     assert converged
     assert slope(w, C, X, y) < 1e-5
-    warm, converged = newton_svm.minimize(V, C, newton_svm.minimize(V, C / 10, np.zeros(11), 200).w, 200)
+    warm, converged, _ = newton_svm.minimize(V, C, newton_svm.minimize(V, C / 10, np.zeros(11), 200).w, 200)
     assert converged
     np.testing.assert_allclose(V @ warm, V @ w, rtol=1e-4, atol=1e-4)
 
@@ -88,8 +88,8 @@ def test_equal_features_and_a_large_C():
     X = 1e3 * rng.standard_normal((60, 3))
     y = np.where(X[:, 0] + 1e3 * rng.standard_normal(60) > 0, 1, -1)
     twice = np.column_stack([X, X, np.ones(60)]) * y[:, None]
-    w, converged = newton_svm.minimize(twice, 1e8, np.zeros(7), 500)
-    once, _ = newton_svm.minimize(np.column_stack([X, np.ones(60)]) * y[:, None], 1e8, np.zeros(4), 500)
+    w, converged, _ = newton_svm.minimize(twice, 1e8, np.zeros(7), 500)
+    once, *_ = newton_svm.minimize(np.column_stack([X, np.ones(60)]) * y[:, None], 1e8, np.zeros(4), 500)
     assert converged
     np.testing.assert_allclose(twice @ w, np.column_stack([X, np.ones(60)]) * y[:, None] @ once, atol=1e-5)
 

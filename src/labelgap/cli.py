@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from labelgap.commands.cli import register
+from labelgap.commands.cli import one_error, register
 
 app = typer.Typer(no_args_is_help=True, help="Multi-label learning when labels have gaps.", rich_markup_mode=None)
 data = typer.Typer(no_args_is_help=True, help="Look at and fetch datasets.")
@@ -18,11 +18,6 @@ LETTERS = (
     "n rows, d features of which z are not 0 in all rows together, L labels of which y are positive in all rows "
     "together, k dimensions, T learners."
 )
-
-
-def _fail(error: Exception) -> None:
-    typer.echo(f"labelgap: {error}", err=True)
-    raise typer.Exit(1)
 
 
 @data.command("list")
@@ -50,12 +45,10 @@ def get_data(
     """Fetch a dataset into the cache and say what is in it."""
     from labelgap.datasets import load_dataset, write
 
-    try:
+    with one_error():
         dataset = load_dataset(name)
         if output is not None:
             write(output, dataset.X_train, dataset.Y_train)
-    except (ValueError, OSError) as error:
-        _fail(error)
     for part, X, Y in (("train", dataset.X_train, dataset.Y_train), ("test", dataset.X_test, dataset.Y_test)):
         if X is not None and Y is not None:
             sizes = f"{X.shape[0]:,} rows, {X.shape[1]:,} features, {Y.shape[1]:,} labels"
@@ -72,10 +65,8 @@ def methods(
     """List the methods: whose they are, what they can take, and what they cost."""
     from labelgap.methods import find_methods
 
-    try:
+    with one_error():
         found = find_methods(handles=handles)
-    except ValueError as error:
-        _fail(error)
     if json:
         from json import dumps
 
@@ -97,10 +88,8 @@ def demo(output: Annotated[Path, typer.Option(help="Folder for the plot and the 
     """Train on generated data whose labels have gaps, and compare with taking missing for negative."""
     from labelgap.demo import run
 
-    try:
+    with one_error():
         run(output)
-    except (ImportError, OSError) as error:
-        _fail(error)
 
 
 @app.command()
@@ -128,7 +117,7 @@ def reproduce(
     from labelgap.reproduce import command
 
     filters = {"datasets": datasets, "losses": losses, "methods": methods, "ratios": ratios, "observed": observed}
-    try:
+    with one_error():
         if summary is not None:
             typer.echo(command.write_summary(summary))
             return
@@ -136,8 +125,6 @@ def reproduce(
             command.show_list()
             raise typer.Exit(0 if show_list else 2)
         interrupted = command.reproduce(names, filters, seeds=seeds, quick=quick, json=json, plot=plot)
-    except (ValueError, OSError, ImportError) as error:
-        _fail(error)
     if interrupted:
         raise typer.Exit(130)
 

@@ -38,6 +38,8 @@ class Loss:
         True when the curvature is 1 everywhere, so that sums over all cells have closed forms.
     margin : float or None
         The product a·b from which the loss is 0, so that cells beyond it do not count; None where there is none.
+    squares_margin : bool
+        True when the loss is the square of what a cell lacks to a margin of 1, and nothing else.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Loss:
     max_curvature: float
     quadratic: bool = False
     margin: float | None = None
+    squares_margin: bool = False
 
     @property
     def threshold(self) -> float:
@@ -127,6 +130,7 @@ class SquaredHinge(Loss):
     name = "squared_hinge"
     max_curvature = 2.0
     margin = 1.0
+    squares_margin = True
 
     def functions(self, xp: Any = np) -> CellFunctions:
         def value(a, b):

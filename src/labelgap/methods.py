@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from labelgap import estimators, model_selection
@@ -16,13 +15,19 @@ def list_methods() -> dict[str, About]:
     >>> list_methods()["LEML"].handles
     ['missing labels']
     """
-    return {cls.__name__: cls.about for cls in _estimators()}
+    return {name: cls.about for name, cls in list_classes().items()}
 
 
-def _estimators() -> Iterator[type[MultiLabelEstimator]]:
+def list_classes() -> dict[str, type[MultiLabelEstimator]]:
+    """Return every estimator of labels, by name.
+
+    >>> list_classes()["LEML"].__name__
+    'LEML'
+    """
     values: list[Any] = [getattr(room, name) for room in (estimators, model_selection) for name in room.__all__]
     classes = [value for value in values if isinstance(value, type) and issubclass(value, MultiLabelEstimator)]
-    yield from sorted((cls for cls in classes if hasattr(cls, "about")), key=lambda cls: cls.__name__.casefold())
+    listed = sorted((cls for cls in classes if hasattr(cls, "about")), key=lambda cls: cls.__name__.casefold())
+    return {cls.__name__: cls for cls in listed}
 
 
 def find_methods(*, handles: str | None = None) -> dict[str, About]:

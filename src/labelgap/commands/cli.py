@@ -107,8 +107,9 @@ def predict(
     with one_error():
         from labelgap.commands import learning
         from labelgap.commands.inputs import Columns
+        from labelgap.estimators import load
 
-        fitted = learning.load_model(model)
+        fitted = load(model)
         rows = learning.predict(fitted, learning.data_for(fitted, data, Columns(text), labels=False), top=top)
         if output is not None:
             learning.write_predictions(output, rows)
@@ -151,8 +152,9 @@ def evaluate(
     with one_error(), waiting("Judging …", json):
         from labelgap.commands import learning
         from labelgap.commands.inputs import Columns
+        from labelgap.estimators import load
 
-        fitted = learning.load_model(model)
+        fitted = load(model)
         given = Columns(text, tags, labels, separator)
         found = learning.evaluate(fitted, learning.data_for(fitted, data, given, labels=True))
     show(found, json)
@@ -179,8 +181,9 @@ def audit(
         from labelgap.commands import gaps, learning
         from labelgap.commands.inputs import Columns
         from labelgap.datasets import write_records
+        from labelgap.estimators import load
 
-        fitted = learning.load_model(model)
+        fitted = load(model)
         with waiting(f"Fitting {folds} models …", json):
             found, rows = gaps.audit(fitted, data, Columns(text, tags, labels, separator), folds=folds, seed=seed)
         names = learning.names_of(fitted)
@@ -209,8 +212,9 @@ def complete(
     with one_error():
         from labelgap.commands import gaps, learning
         from labelgap.commands.inputs import Columns
+        from labelgap.estimators import load
 
-        fitted = learning.load_model(model)
+        fitted = load(model)
         with waiting(f"Fitting {folds + 1} models …", json):
             found, rows = gaps.complete(fitted, data, Columns(text, labels=labels), folds=folds, seed=seed)
         names = learning.names_of(fitted) or [f"label {j}" for j in range(fitted.n_labels_)]
@@ -233,10 +237,11 @@ def explain(
     labelgap explain posts.csv --model model --row 7 --label cookies
     """
     with one_error():
-        from labelgap.commands import gaps, learning
+        from labelgap.commands import gaps
         from labelgap.commands.inputs import Columns
+        from labelgap.estimators import load
 
-        found = gaps.explain(learning.load_model(model), data, Columns(text, tags), row, label, top)
+        found = gaps.explain(load(model), data, Columns(text, tags), row, label, top)
         if json:
             parts = {"features": [list(a) for a in found.features], "labels": [list(a) for a in found.labels]}
             typer.echo(json_module.dumps({"decision": found.decision} | parts, ensure_ascii=False))

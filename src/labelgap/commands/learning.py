@@ -12,7 +12,8 @@ import numpy as np
 from labelgap.commands.inputs import Columns, Data, load_data
 from labelgap.commands.options import make_estimator
 from labelgap.datasets import write_records
-from labelgap.estimators import MultiLabelEstimator, Tagger, load
+from labelgap.datasets.tabular import table_format
+from labelgap.estimators import MultiLabelEstimator, Tagger
 from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
 from labelgap.metrics import evaluate as measure
 from labelgap.observations import as_labels
@@ -65,11 +66,6 @@ def _remember(model: MultiLabelEstimator, columns: Columns, data: Data) -> None:
         model.label_names_in_ = np.asarray(data.label_names, dtype=object)
 
 
-def load_model(path: Path) -> Any:
-    """Read a model that a user passed."""
-    return load(path)
-
-
 def columns_of(model: Any, given: Columns) -> Columns:
     """Return the columns that a user gave, or those that the model was fitted with."""
     kept = getattr(model, "columns_", {})
@@ -111,8 +107,8 @@ def predict(model: Any, data: Data, *, top: int | None) -> Iterator[dict[str, An
 
 
 def write_predictions(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    """Write predictions as a table: tags and scores in one column each, separated by commas."""
-    lists = path.name.lower().split(".")[1:2] in (["jsonl"], ["ndjson"], ["parquet"])
+    """Write predictions as a table: tags and scores in one column each, as lists or separated by commas."""
+    lists = table_format(path) in ("jsonl", "parquet")
     values = (
         [row["row"], *(row[name] if lists else ",".join(map(str, row[name])) for name in ("tags", "scores"))]
         for row in rows

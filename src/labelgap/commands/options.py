@@ -8,9 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from labelgap import estimators, model_selection
 from labelgap.estimators import MultiLabelEstimator
-from labelgap.methods import list_methods
+from labelgap.methods import list_classes
 
 NOT_FOR_A_COMMAND = ("callbacks", "estimator", "label_names", "device")
 
@@ -25,19 +24,20 @@ def find_class(name: str) -> type[MultiLabelEstimator]:
         ...
     ValueError: --method LEMN is not known; did you mean LEML? `labelgap methods` lists them all.
     """
-    by_lower = {known.lower(): known for known in list_methods()}
+    classes = list_classes()
+    by_lower = {known.lower(): known for known in classes}
     known = by_lower.get(name.lower())
     if known is None:
         near = difflib.get_close_matches(name.lower(), by_lower, 3)
         meant = f"did you mean {' or '.join(by_lower[one] for one in near)}? " if near else ""
         raise ValueError(f"--method {name} is not known; {meant}`labelgap methods` lists them all.")
-    return getattr(estimators, known, None) or getattr(model_selection, known)
+    return classes[known]
 
 
 def parameters_of(cls: type) -> dict[str, Any]:
     """Return the parameters that the command line can set, with their defaults.
 
-    >>> parameters_of(estimators.LEML)["alpha"]
+    >>> parameters_of(find_class("LEML"))["alpha"]
     1.0
     """
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
@@ -53,9 +53,9 @@ def parse_options(cls: type, words: Sequence[str]) -> dict[str, Any]:
 
     Values are JSON where they can be, else text; a flag without a value is true. ``--name=value`` works too.
 
-    >>> parse_options(estimators.LEML, ["--alpha", "0.5", "--loss=logistic", "--n-components", "20"])
+    >>> parse_options(find_class("LEML"), ["--alpha", "0.5", "--loss=logistic", "--n-components", "20"])
     {'alpha': 0.5, 'loss': 'logistic', 'n_components': 20}
-    >>> parse_options(estimators.LEML, ["--alhpa", "1"])
+    >>> parse_options(find_class("LEML"), ["--alhpa", "1"])
     Traceback (most recent call last):
         ...
     ValueError: --alhpa is no option of LEML; did you mean --alpha? It has --n-components, --alpha, ...

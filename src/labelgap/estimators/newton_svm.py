@@ -17,10 +17,11 @@ FLOOR = 1e-15
 
 
 class Fitted(NamedTuple):
-    """The minimiser, and whether the steps came to their end."""
+    """The minimiser, whether the steps came to their end, and how many there were."""
 
     w: NDArray
     converged: bool
+    n_iter: int
 
 
 def minimize(V: NDArray, C: float, start: NDArray, max_iter: int) -> Fitted:
@@ -31,29 +32,24 @@ def minimize(V: NDArray, C: float, start: NDArray, max_iter: int) -> Fitted:
 
     >>> V = np.array([[1.0, 1.0], [1.0, -1.0]])  # x = 1 is a yes, x = −1 a no
     >>> minimize(V, 0.5, np.zeros(2), 10)  # w = (⅔, 0) solves w₁ = 2 (1 − w₁)
-    Fitted(w=array([0.66666667, 0.        ]), converged=True)
+    Fitted(w=array([0.66666667, 0.        ]), converged=True, n_iter=1)
     """
-    return minimize_and_count(V, C, start, max_iter)[0]
-
-
-def minimize_and_count(V: NDArray, C: float, start: NDArray, max_iter: int) -> tuple[Fitted, int]:
-    """Return what :func:`minimize` does, and the steps that it took."""
     w, ridge = start, 0.5 / C
     margins = V @ w
-    for steps in range(max_iter):
+    for n_iter in range(max_iter):
         short = margins < 1
         A, lack = V[short], 1 - margins[short]
         gradient = ridge * w - A.T @ lack
         step = _solve(A, ridge, -gradient)
         value, slope = 0.5 * ridge * (w @ w) + 0.5 * (lack @ lack), gradient @ step
         if -slope <= PROMISE * value:
-            return Fitted(w, True), steps
+            return Fitted(w, True, n_iter)
         length = _length(ridge, w, step, margins, V @ step, value, slope)
         if length is None:
-            return Fitted(w, True), steps  # rounding hides any further progress
+            return Fitted(w, True, n_iter)  # rounding hides any further progress
         w = w + length * step
         margins = V @ w
-    return Fitted(w, False), max_iter
+    return Fitted(w, False, max_iter)
 
 
 def _solve(A: NDArray, ridge: float, right: NDArray) -> NDArray:

@@ -205,7 +205,7 @@ class LabelwiseSVM(LinearEstimator):
         V = np.column_stack([X, np.ones(len(X))]).astype(float, copy=False) * np.where(y, 1.0, -1.0)[:, None]
         w, found = np.zeros(V.shape[1]), {}
         for C in sorted(Cs):
-            w, converged = newton_svm.minimize(V, C, w, self.max_iter)
+            w, converged, _ = newton_svm.minimize(V, C, w, self.max_iter)
             found[C] = Machine(w[:-1], float(w[-1]), C, converged)
         return [found[C] for C in Cs]
 

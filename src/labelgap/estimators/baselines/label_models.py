@@ -10,9 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from labelgap.estimators.newton_svm import minimize_and_count
+from labelgap.estimators.newton_svm import minimize
 from labelgap.kernels import Backend
-from labelgap.losses import Loss, SquaredHinge
+from labelgap.losses import Loss
 from labelgap.objectives import make_features
 from labelgap.objectives.features import SparseFeatures
 from labelgap.objectives.labelwise import Labelwise, best_constants, target_block
@@ -130,9 +130,10 @@ def _choose(X: Any, by_label: Labels, settings: Settings, kernels: Backend, cons
     """Return how to fit a block of labels."""
     if settings.loss.quadratic and by_label.complete and settings.l1 == 0:
         return _by_one_system(X, by_label, settings, kernels)
-    if settings.loss.margin is not None and sp.issparse(X) and settings.alpha > 0 and settings.l1 == 0:
+    smooth = settings.alpha > 0 and settings.l1 == 0
+    if settings.loss.margin is not None and sp.issparse(X) and smooth:
         return _by_near_rows(X, by_label, settings, kernels)
-    if type(settings.loss) is SquaredHinge and X.shape[1] <= FEW_FEATURES and settings.alpha > 0 and settings.l1 == 0:
+    if settings.loss.squares_margin and X.shape[1] <= FEW_FEATURES and smooth:
         return _by_hessians(X, by_label, settings, constants)
     return partial(_by_newton, X, by_label, settings, kernels, constants)
 
@@ -185,9 +186,9 @@ def _by_hessians(X: Any, by_label: Labels, settings: Settings, constants: NDArra
             if settings.constant:
                 start[-1] = constants[j]
             signed = rows[known] * y[known, None]
-            ends.append(minimize_and_count(signed, 1 / settings.alpha, start, settings.max_iter))
-        W = np.column_stack([end.w for end, _ in ends]).astype(settings.dtype)
-        return _found(W, settings, max(steps for _, steps in ends), all(end.converged for end, _ in ends))
+            ends.append(minimize(signed, 1 / settings.alpha, start, settings.max_iter))
+        W = np.column_stack([end.w for end in ends]).astype(settings.dtype)
+        return _found(W, settings, max(end.n_iter for end in ends), all(end.converged for end in ends))
 
     return fit
 

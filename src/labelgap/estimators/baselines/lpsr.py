@@ -16,8 +16,8 @@ from labelgap.clustering import cluster
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.baselines.binary_relevance import BinaryRelevance
-from labelgap.estimators.baselines.inner import Packed, pack, unpack
 from labelgap.estimators.baselines.naive_bayes import NaiveBayes
+from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.local import are_places, number_of_clusters, row_blocks
 from labelgap.estimators.parameters import check_number
 from labelgap.kernels.places import places

@@ -13,8 +13,8 @@ from sklearn.utils import check_random_state
 
 from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
-from labelgap.estimators.baselines.inner import Packed, pack, unpack
 from labelgap.estimators.factors import FactorEstimator, FeatureFactors
+from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.votes import THRESHOLD
 from labelgap.estimators.voting import LabelKNN

@@ -14,7 +14,7 @@ from sklearn.base import clone
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.baselines.binary_relevance import BinaryRelevance
-from labelgap.estimators.baselines.inner import Packed, pack, unpack
+from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.text.vectorizers import Words, learn_words
 from labelgap.observations import Labels
