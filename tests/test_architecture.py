@@ -19,6 +19,7 @@ SOURCE = Path(labelgap.__file__).parent
 # The floor of each room: a module imports from lower floors or from its own room.
 FLOORS = {
     "runtime": 0,
+    "checkpoints": 1,
     "kernels": 1,
     "observations": 1,
     "datasets": 1,
@@ -37,6 +38,7 @@ FLOORS = {
     "reproduce": 7,
     "serve": 7,
     "cli": 7,
+    "displays": 7,
     "demo": 7,
     "methods": 7,
     "commands": 7,
