@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test bench clean
+.PHONY: demo test docs bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "labelgap needs Python 3.11 or later: make PYTHON=...")'
@@ -19,10 +19,14 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=2 --dist=worksteal
+
+docs: $(READY)
+	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
+	@echo 'Open docs/_build/html/index.html'
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo results .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) demo results docs/_build docs/gallery/pages .mypy_cache .ruff_cache .pytest_cache

@@ -216,6 +216,25 @@ def test_convert(matrix, ending, tmp_path):
     assert names == (list("WXYZ") if ending == "arff" else None)
 
 
+@pytest.mark.parametrize("ending", ["npz", "arff", "txt", "svm.gz"])
+def test_predictions_beside_the_features(matrix, ending, tmp_path):
+    labelgap("fit", matrix, "--output", tmp_path / "model", "--method", "LEML", "--n-components", 2)
+    output = tmp_path / f"found.{ending}"
+    assert as_json("predict", matrix, "--model", tmp_path / "model", "--output", output) == {"output": str(output)}
+    X, Y = read(output)[:2]
+    given = read(matrix)[0]
+    np.testing.assert_allclose(X.toarray() if sp.issparse(X) else X, given, rtol=1e-6)
+    expected = load(tmp_path / "model").decision_function(given) > 0
+    np.testing.assert_array_equal(Y.toarray(), expected)
+
+
+def test_texts_do_not_go_with_features(folder):
+    shown = labelgap("predict", folder / "posts.csv", "--model", folder / "model", "--output", folder / "found.npz")
+    assert shown.exit_code == 1
+    assert "texts go with a table; use an ending such as .csv" in shown.output
+    assert not (folder / "found.npz").exists()
+
+
 def test_features_instead_of_texts(matrix, tmp_path):
     found = as_json("fit", matrix, "--output", tmp_path / "model", "--method", "LEML", "--n-components", 2)
     assert (found["features"], found["labels"]) == (6, 4)

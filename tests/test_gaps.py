@@ -271,7 +271,7 @@ def test_the_share_written_by_hand():
     cells = Cells(np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60))
     found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
     overall = 30 / 50
-    np.testing.assert_allclose(found, [(20 + 50 * overall) / 70, (10 + 50 * overall) / 80])
+    np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
 
 
 def test_bad_input():

@@ -17,8 +17,10 @@ _HOMES = {
     "CSSP": "estimators",
     "CompressedSensing": "estimators",
     "EMImputer": "estimators",
+    "EmbeddingDisplay": "displays",
     "FPCImputer": "estimators",
     "FastXML": "estimators",
+    "FrequencyDisplay": "displays",
     "KMeansNystroem": "estimators",
     "LEML": "estimators",
     "LPSR": "estimators",
@@ -30,9 +32,13 @@ _HOMES = {
     "MCb": "estimators",
     "MCbCV": "model_selection",
     "NaiveBayes": "estimators",
+    "ObjectiveDisplay": "displays",
+    "ObjectiveRecorder": "displays",
     "OneClassMF": "estimators",
     "OneClassMFCV": "model_selection",
     "PLST": "estimators",
+    "PathDisplay": "displays",
+    "ReliabilityDisplay": "displays",
     "SLEEC": "estimators",
     "Tagger": "estimators",
     "WSABIE": "estimators",
@@ -53,6 +59,7 @@ _HOMES = {
     "list_datasets": "datasets",
     "make_completion": "datasets",
     "threads": "runtime",
+    "tune": "model_selection",
 }
 
 __all__ = ["__version__", *sorted(_HOMES)]

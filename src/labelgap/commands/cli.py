@@ -20,11 +20,20 @@ Separator = Annotated[str | None, typer.Option(help="What stands between tags; f
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 Seed = Annotated[int | None, typer.Option(help="Makes it repeatable.")]
 Folds = Annotated[int, typer.Option(min=2, help="How many models judge rows that they have not seen.")]
+FixedSeed = Annotated[int, typer.Option(help="Decides the folds, and what the models draw.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        help="A folder to keep what is done: if the command is stopped or killed, the same command goes on from "
+        "there. Removed at the end. Methods that do not work in pieces (PLST, NaiveBayes, MC1 …) start over."
+    ),
+]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 @contextmanager
-def one_error() -> Iterator[None]:
+def one_error(checkpoint: Path | None = None) -> Iterator[None]:
     """Turn what a user can mend into one line and the exit code 1; Ctrl-C is 130."""
     try:
         yield
@@ -32,7 +41,9 @@ def one_error() -> Iterator[None]:
         typer.echo(f"labelgap: {error}", err=True)
         raise typer.Exit(1) from error
     except KeyboardInterrupt:
-        typer.echo("labelgap: stopped; nothing was written.", err=True)
+        kept = checkpoint is not None and checkpoint.is_dir()
+        what = f"the same command goes on from {checkpoint}" if kept else "nothing was written"
+        typer.echo(f"labelgap: stopped; {what}.", err=True)
         raise typer.Exit(130) from None
 
 
@@ -52,13 +63,15 @@ def show(found: dict[str, Any], as_json: bool) -> None:
 
 @contextmanager
 def waiting(what: str, quiet: bool) -> Iterator[None]:
-    """Show that something goes on, where a person looks."""
+    """Show what goes on and how far it is, where a person looks."""
     if quiet or not sys.stderr.isatty():
         yield
         return
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
+    from labelgap.runtime import bars, progress, reporting
+
+    with bars(console=Console(stderr=True)) as display, reporting(display), progress(None, what, 0):
         yield
 
 
@@ -74,20 +87,70 @@ def fit(
     min_count: Annotated[int, typer.Option(min=1, help="Leave out tags that fewer rows have.")] = 1,
     seed: Seed = None,
     jobs: Annotated[int | None, typer.Option(help="Threads; all by default.")] = None,
+    checkpoint: Checkpoint = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Learn from a file and write a model. Further options are parameters of the method, such as --alpha 0.5.
 
     labelgap fit posts.csv --text title,content --tags tags --output model
     """
-    with one_error(), waiting("Learning …", json):
+    with one_error(checkpoint), waiting("Learning …", quiet or json):
         from labelgap.commands.inputs import Columns
         from labelgap.commands.learning import fit as run
 
         columns = Columns(text, tags, labels, separator)
         options = {"method": method, "words": context.args, "least": min_count, "seed": seed, "jobs": jobs}
-        found = run(data, columns, output, **options)  # type: ignore[arg-type]
+        found = run(data, columns, output, checkpoint=checkpoint, **options)  # type: ignore[arg-type]
     show(found, json)
+
+
+def tune(
+    context: typer.Context,
+    data: DataFile,
+    output: Annotated[Path | None, typer.Option(help="Where to write the model of the best parameters.")] = None,
+    table: Annotated[Path | None, typer.Option(help="Write what was tried: .csv, .tsv, .jsonl or .parquet.")] = None,
+    text: Text = "",
+    tags: Tags = "",
+    labels: LabelColumns = "",
+    separator: Separator = None,
+    method: Annotated[str, typer.Option(help="A name that `labelgap methods` shows.")] = "BinaryRelevance",
+    grid: Annotated[str, typer.Option(help='JSON such as {"alpha": [0.1, 1]}; else the method\'s own space.')] = "",
+    budget: Annotated[float | None, typer.Option(help="Seconds for all of it, the last fit included.")] = None,
+    metric: Annotated[str, typer.Option(help="P@k, nDCG@k, recall@k, AUC, F1, Hamming or loss.")] = "P@1",
+    hold_out: Annotated[str, typer.Option(help="rows, cells or positives.")] = "auto",
+    share: Annotated[float, typer.Option(help="How much is held out.")] = 0.2,
+    folds: Annotated[int, typer.Option(min=1, help="Random splits whose scores are averaged.")] = 1,
+    max_rows: Annotated[int | None, typer.Option(min=2, help="Search on so many rows; the model has all.")] = None,
+    min_count: Annotated[int, typer.Option(min=1, help="Leave out tags that fewer rows have.")] = 1,
+    seed: Seed = None,
+    jobs: Annotated[int | None, typer.Option(help="Threads; all by default.")] = None,
+    quiet: Quiet = False,
+    json: Json = False,
+) -> None:
+    """Find a method's parameters on held-out data. Further options are its parameters: --alpha 0.1,1,10 is searched.
+
+    labelgap tune posts.csv --text title,content --tags tags --method LEML --budget 120 --output model
+    """
+    with one_error():
+        from labelgap.commands import tuning
+        from labelgap.commands.inputs import Columns
+
+        what: dict[str, Any] = {"method": method, "words": context.args, "grid": grid, "least": min_count}
+        what |= {"budget": budget, "metric": metric, "hold_out": hold_out, "share": share, "n_folds": folds}
+        with waiting("Tuning …", quiet or json):
+            columns = Columns(text, tags, labels, separator)
+            found = tuning.tune(data, columns, output, table, **what, max_rows=max_rows, seed=seed, jobs=jobs)
+        told = tuning.summary(found, output)
+        if json:
+            show(told | {"table": tuning.records(found)}, json)
+        else:
+            names, rows = tuning.columns_and_rows(found)
+            _table(names, (list(map(tuning.shown, row)) for row in rows))
+            show(told, json)
+        if found.status == "interrupted":
+            typer.echo("labelgap: stopped; no model was written.", err=True)
+            raise typer.Exit(130)
 
 
 def predict(
@@ -96,7 +159,7 @@ def predict(
     top: Annotated[
         int | None, typer.Option(min=1, help="So many labels of each row; by default those with a yes.")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write a table: .csv, .tsv, .jsonl or .parquet.")] = None,
+    output: Annotated[Path | None, typer.Option(help="A table, or features with labels, by its ending.")] = None,
     text: Text = "",
     json: Json = False,
 ) -> None:
@@ -110,9 +173,10 @@ def predict(
         from labelgap.estimators import load
 
         fitted = load(model)
-        rows = learning.predict(fitted, learning.data_for(fitted, data, Columns(text), labels=False), top=top)
+        given = learning.data_for(fitted, data, Columns(text), labels=False)
+        rows = learning.predict(fitted, given, top=top)
         if output is not None:
-            learning.write_predictions(output, rows)
+            learning.write_predictions(output, rows, fitted, given)
             show({"output": str(output)}, json)
         elif json:
             for row in rows:
@@ -170,25 +234,31 @@ def audit(
     tags: Tags = "",
     labels: LabelColumns = "",
     separator: Separator = None,
-    seed: Seed = None,
+    seed: FixedSeed = 0,
+    checkpoint: Checkpoint = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Rank the labels that were probably forgotten, and those that are probably wrong.
 
     labelgap audit posts.csv --model model --output audit.csv
     """
-    with one_error():
+    with one_error(checkpoint):
         from labelgap.commands import gaps, learning
         from labelgap.commands.inputs import Columns
+        from labelgap.commands.resuming import resumable
         from labelgap.datasets import write_records
         from labelgap.estimators import load
 
-        fitted = load(model)
-        with waiting(f"Fitting {folds} models …", json):
-            found, rows = gaps.audit(fitted, data, Columns(text, tags, labels, separator), folds=folds, seed=seed)
-        names = learning.names_of(fitted)
-        if output is not None:
-            write_records(output, gaps.AUDIT_COLUMNS, gaps.audit_rows(found, rows, names, None))
+        fitted, columns = load(model), Columns(text, tags, labels, separator)
+        names, files = learning.names_of(fitted), {"data": data, "model": model}
+        with (
+            waiting(f"Fitting {folds} models …", quiet or json),
+            resumable(checkpoint, "audit", files, columns, folds=folds, seed=seed),
+        ):
+            found, rows = gaps.audit(fitted, data, columns, folds=folds, seed=seed)
+            if output is not None:
+                write_records(output, gaps.AUDIT_COLUMNS, gaps.audit_rows(found, rows, names, None))
         if not json:
             shown = (list(map(str, row)) for row in gaps.audit_rows(found, rows, names, top))
             _table(gaps.AUDIT_COLUMNS, shown)
@@ -202,23 +272,29 @@ def complete(
     folds: Folds = 3,
     text: Text = "",
     labels: LabelColumns = "",
-    seed: Seed = None,
+    seed: FixedSeed = 0,
+    checkpoint: Checkpoint = None,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Fill the unknown cells of label columns with calibrated probabilities.
 
     labelgap complete posts.csv --model model --output filled.csv
     """
-    with one_error():
+    with one_error(checkpoint):
         from labelgap.commands import gaps, learning
         from labelgap.commands.inputs import Columns
+        from labelgap.commands.resuming import resumable
         from labelgap.estimators import load
 
-        fitted = load(model)
-        with waiting(f"Fitting {folds + 1} models …", json):
-            found, rows = gaps.complete(fitted, data, Columns(text, labels=labels), folds=folds, seed=seed)
+        fitted, columns = load(model), Columns(text, labels=labels)
         names = learning.names_of(fitted) or [f"label {j}" for j in range(fitted.n_labels_)]
-        gaps.write_completed(output, found, rows, names)
+        with (
+            waiting(f"Fitting {folds + 1} models …", quiet or json),
+            resumable(checkpoint, "complete", {"data": data, "model": model}, columns, folds=folds, seed=seed),
+        ):
+            found, rows = gaps.complete(fitted, data, columns, folds=folds, seed=seed)
+            gaps.write_completed(output, found, rows, names)
         show({"output": str(output), "calibration error": round(found.calibration_error, 5)}, json)
 
 
@@ -277,7 +353,10 @@ def convert(
 
 def register(app: typer.Typer) -> None:
     """Make these commands of an application."""
+    from labelgap.serve.cli import serve
+
     app.command(context_settings=EXTRA)(fit)
-    commands: list[Callable] = [predict, evaluate, audit, complete, explain, inspect, convert]
+    app.command(context_settings=EXTRA)(tune)
+    commands: list[Callable] = [predict, evaluate, audit, complete, explain, inspect, convert, serve]
     for command in commands:
         app.command()(command)

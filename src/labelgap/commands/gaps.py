@@ -22,11 +22,18 @@ from labelgap.observations import as_labels
 SNIPPET = 80
 
 
-def audit(model: Any, path: Path, given: Columns, *, folds: int, seed: int | None) -> tuple[Audit, Data]:
+def audit(model: Any, path: Path, given: Columns, *, folds: int, seed: int) -> tuple[Audit, Data]:
     """Audit the labels of a file by models like this one."""
     data = data_for(model, path, given, labels=True)
-    found = run_audit(data.X, data.Y, clone(model), n_folds=folds, random_state=0 if seed is None else seed)
+    found = run_audit(data.X, data.Y, seeded_like(model, seed), n_folds=folds, random_state=seed)
     return found, data
+
+
+def seeded_like(model: Any, seed: int) -> Any:
+    """Return an estimator like a model to fit; the seed decides its random numbers where it has none of its own."""
+    estimator = clone(model)
+    own = {name: value for name, value in estimator.get_params().items() if name.endswith("random_state")}
+    return estimator.set_params(**{name: seed for name, value in own.items() if value is None})
 
 
 def audit_rows(found: Audit, data: Data, names: Sequence[str] | None, top: int | None) -> Iterator[list[Any]]:
@@ -63,7 +70,7 @@ def audit_summary(found: Audit, data: Data, top: int) -> dict[str, Any]:
     }
 
 
-def complete(model: Any, path: Path, given: Columns, *, folds: int, seed: int | None) -> tuple[Completed, Data]:
+def complete(model: Any, path: Path, given: Columns, *, folds: int, seed: int) -> tuple[Completed, Data]:
     """Fill the unknown cells of a file by models like this one."""
     data = data_for(model, path, given, labels=True)
     if as_labels(data.Y).complete:
@@ -71,7 +78,7 @@ def complete(model: Any, path: Path, given: Columns, *, folds: int, seed: int | 
             f"{path} has no unknown cell: in a column of tags, what is not there is a no. Use `labelgap audit` to "
             "look for forgotten ones, or pass --labels: a column for each label, with blanks for unknown."
         )
-    return run_complete(data.X, data.Y, clone(model), n_folds=folds, random_state=0 if seed is None else seed), data
+    return run_complete(data.X, data.Y, seeded_like(model, seed), n_folds=folds, random_state=seed), data
 
 
 def write_completed(path: Path, found: Completed, data: Data, names: Sequence[str]) -> None:

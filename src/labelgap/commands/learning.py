@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from labelgap.commands.inputs import Columns, Data, load_data
-from labelgap.commands.options import make_estimator
-from labelgap.datasets import write_records
+from labelgap.commands.options import find_class, make_estimator, parse_options
+from labelgap.commands.resuming import resumable
+from labelgap.datasets import write, write_records
 from labelgap.datasets.tabular import table_format
 from labelgap.estimators import MultiLabelEstimator, Tagger
 from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
 from labelgap.metrics import evaluate as measure
 from labelgap.observations import as_labels
+from labelgap.runtime import progress
 
 CELLS_PER_BLOCK = 1 << 23
 
@@ -31,19 +34,28 @@ def fit(
     least: int = 1,
     seed: int | None = None,
     jobs: int | None = None,
+    checkpoint: Path | None = None,
 ) -> dict[str, Any]:
-    """Learn from a file and write the model; return what was done."""
+    """Learn from a file and write the model; return what was done.
+
+    With a ``checkpoint`` the seed is 0 where none is given: what goes on must draw the same numbers.
+    """
     if not output.absolute().parent.is_dir():
         raise FileNotFoundError(f"--output {output} is in no existing folder; make {output.absolute().parent} first.")
-    data = load_data(path, columns, least=least)
-    model = make_estimator(method, words, seed, jobs)
+    if checkpoint is not None and seed is None:
+        seed = 0
+    with progress(None, f"Reading {path.name}", 0):
+        data = load_data(path, columns, least=least)
+    cls, model = find_class(method), make_estimator(method, words, seed, jobs)
+    options = {"method": cls.__name__, "min_count": least, "seed": seed} | parse_options(cls, words)
     if data.is_text:
         model = Tagger(model, label_names=data.label_names, n_jobs=jobs)
     start = time.perf_counter()
-    model.fit(data.X, data.Y)
-    seconds = time.perf_counter() - start
-    _remember(model, columns, data)
-    model.save(output)
+    with resumable(checkpoint, "fit", {"data": path}, columns, **options):
+        model.fit(data.X, data.Y)
+        seconds = time.perf_counter() - start
+        _remember(model, columns, data)
+        model.save(output)
     labels = as_labels(data.Y)
     return {
         "model": str(output),
@@ -82,7 +94,8 @@ def data_for(model: Any, path: Path, given: Columns, *, labels: bool) -> Data:
     columns = columns_of(model, given)
     if not labels:
         columns = Columns(text=columns.text)
-    data = load_data(path, columns, label_names=names_of(model) if columns.tags else None, labels=labels)
+    with progress(None, f"Reading {path.name}", 0):
+        data = load_data(path, columns, label_names=names_of(model) if columns.tags else None, labels=labels)
     if isinstance(model, Tagger) != data.is_text:
         wants = "texts: pass a table and --text" if isinstance(model, Tagger) else "features, not texts"
         raise ValueError(f"The model takes {wants}.")
@@ -106,14 +119,33 @@ def predict(model: Any, data: Data, *, top: int | None) -> Iterator[dict[str, An
         yield {"row": row, "tags": [name for name, _ in found], "scores": [round(value, 6) for _, value in found]}
 
 
-def write_predictions(path: Path, rows: Iterator[dict[str, Any]]) -> None:
-    """Write predictions as a table: tags and scores in one column each, as lists or separated by commas."""
+def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: Data) -> None:
+    """Write predictions in the format of a file's ending.
+
+    A table has tags and scores in one column each, as lists or separated by commas; any other format has the
+    features with the predicted labels.
+    """
+    if table_format(path) is None:
+        _write_with_features(path, rows, model, data)
+        return
     lists = table_format(path) in ("jsonl", "parquet")
     values = (
         [row["row"], *(row[name] if lists else ",".join(map(str, row[name])) for name in ("tags", "scores"))]
         for row in rows
     )
     write_records(path, ["row", "tags", "scores"], values)
+
+
+def _write_with_features(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: Data) -> None:
+    if data.is_text:
+        raise ValueError(f"--output {path}: texts go with a table; use an ending such as .csv, .jsonl or .parquet.")
+    names = names_of(model)
+    places = {name: j for j, name in enumerate(names or map(str, range(model.n_labels_)))}
+    found = [sorted(places[tag] for tag in row["tags"]) for row in rows]
+    ends = np.cumsum([0, *map(len, found)])
+    columns = np.array([j for row in found for j in row], dtype=np.int64)
+    Y = sp.csr_array((np.ones(len(columns)), columns, ends), shape=(len(found), model.n_labels_))
+    write(path, data.X, Y, label_names=names)
 
 
 def evaluate(model: Any, data: Data) -> dict[str, float]:

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils import ClassifierTags
+from sklearn.utils import ClassifierTags, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap import __version__
@@ -24,7 +24,7 @@ from labelgap.losses import LOSSES, Loss
 from labelgap.metrics import PrecisionAtK
 from labelgap.observations import Container, Labels, as_labels
 from labelgap.persistence import ModelFileError, read_model, write_model
-from labelgap.runtime import n_threads, threads
+from labelgap.runtime import n_threads, progress, threads
 
 
 class MultiLabelEstimator(BaseEstimator):
@@ -187,7 +187,9 @@ class MultiLabelEstimator(BaseEstimator):
     def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
         """Return validated rows and labels, or say what is wrong with them."""
         if Y is not None:  # that there is no Y is said before what is wrong with X
-            X = self._check_rows(X, reset=True)
+            takes = "words" if get_tags(self).input_tags.string else "rows"
+            with progress(None, f"{type(self).__name__}: {takes}", 0):
+                X = self._check_rows(X, reset=True)
         labels = self._check_labels(
             Y,
             observed,

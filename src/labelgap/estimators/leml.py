@@ -8,19 +8,22 @@ from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import rbf_kernel
 
 from labelgap.estimators.about import About
-from labelgap.estimators.low_rank import Iteration, LowRankEstimator
+from labelgap.estimators.growing import GrowingEstimator, Rows
+from labelgap.estimators.low_rank import Iteration
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import LowRank, label_cells, make_features
+from labelgap.objectives.cells import AllCellsSquared, Cells
 from labelgap.observations import Labels
-from labelgap.solvers import TRON, Direct, NewtonCG, Solver
+from labelgap.solvers import TRON, Alternation, Direct, NewtonCG, Solver
 
 
-class LEML(LowRankEstimator):
+class LEML(GrowingEstimator):
     """A linear multi-label model of low rank, learned from the known labels only.
 
     Minimises over W (d×k) and H (L×k)
@@ -84,6 +87,8 @@ class LEML(LowRankEstimator):
         The row of W that belongs to the constant feature, 0 without one.
     label_factors_ : ndarray of shape (L, k)
         H.
+    memory_ : dict of arrays
+        What :meth:`partial_fit` needs of rows that are gone.
     objective_ : list of float
         F after each alternation.
     n_iter_ : int
@@ -156,15 +161,18 @@ class LEML(LowRankEstimator):
         self.callbacks = callbacks
 
     def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
-        loss = get_loss(self.loss)
         basis = self._training_basis(X)
-        problem = self._problem(basis, labels, loss)
+        problem = self._problem(basis, labels)
         state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
-        interrupt = self._run(problem, state, self._choose_solver(loss, labels))
-        self._store_features(state.W)
+        interrupt = self._run(problem, state, self._choose_solver(problem))
         self._store_history(state)
-        self.label_factors_, self.threshold_ = state.H, loss.threshold
+        self._store_all(problem, state, labels)
+        self._remember(problem, self._blank_cells(len(labels)), state)
         return partial(self._conclude, state, interrupt)
+
+    def _store_all(self, problem: LowRank, state: Alternation, labels: Labels, **side: Any) -> None:
+        self._store_features(state.W)
+        self.label_factors_, self.threshold_ = state.H, get_loss(self.loss).threshold
 
     def _check_parameters(self) -> None:
         self._check_shared()
@@ -199,23 +207,34 @@ class LEML(LowRankEstimator):
             )
         return np.asarray(values, self.dtype)
 
-    def _problem(self, basis: Any, labels: Labels, loss: Loss) -> LowRank:
+    def _problem(self, basis: Any, labels: Labels) -> LowRank:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         return LowRank(
-            label_cells(labels, loss, kernels, dtype),
+            label_cells(labels, get_loss(self.loss), kernels, dtype),
             make_features(basis, kernels, dtype, constant=self.fit_intercept),
             alpha_left=float(self.alpha),
             alpha_right=None if self.alpha_labels is None else float(self.alpha_labels),
         )
 
-    def _choose_solver(self, loss: Loss, labels: Labels) -> Solver:
+    def _problem_with(self, rows: Rows, **side: Any) -> tuple[LowRank, Cells | None]:
+        return self._problem(self._expand(rows.X), rows.labels), self._blank_cells(len(rows.labels))
+
+    def _blank_cells(self, rows: int) -> Cells | None:
+        """Return the cells of a label that none of so many rows has; None where an absent label is unknown."""
+        if self.absent == "unknown":
+            return None
+        nothing = Labels.of_patterns(sp.csr_array((rows, 1), dtype=bool))
+        return label_cells(nothing, get_loss(self.loss), self._kernels(), np.dtype(self.dtype).type)
+
+    def _choose_solver(self, problem: LowRank) -> Solver:
         name = self.solver
         if name == "auto":
-            name = "direct" if labels.complete and loss.quadratic else "cg"
+            name = "direct" if isinstance(problem.cells, AllCellsSquared) else "cg"
         solvers: dict[str, Solver] = {"direct": Direct(), "cg": NewtonCG(), "tron": TRON()}
         return solvers[name]
 
     def _check_loaded(self) -> None:
+        self._check_memory()
         rows = self.training_rows_.shape[0] if hasattr(self, "training_rows_") else self.n_features_in_
         k = len(self.intercept_factors_)
         shapes = (self.feature_factors_.shape, self.label_factors_.shape)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
@@ -18,8 +18,9 @@ from sklearn.utils import check_random_state, gen_batches
 from labelgap.clustering import Clustering, cluster
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.parameters import check_number
+from labelgap.estimators.pieces import in_pieces
 from labelgap.observations import Labels
-from labelgap.runtime import in_parallel, progress
+from labelgap.runtime import progress
 
 ROWS_PER_CLUSTER = 6_000
 CELLS_PER_BLOCK = 1 << 23
@@ -35,6 +36,14 @@ class Fitted(NamedTuple):
     objective: list[float]
     n_iter: int
     advice: tuple[str, ...] = ()
+
+
+class Clustered(NamedTuple):
+    """The clusters of a learner: their centres, that of each row, and a seed for each of the parts."""
+
+    centers: NDArray
+    nearest: NDArray
+    seeds: NDArray
 
 
 class LocalEstimator(MultiLabelEstimator):
@@ -76,24 +85,31 @@ class LocalEstimator(MultiLabelEstimator):
         """
         learners = _spawn(check_random_state(self.random_state), self.n_learners)
         n_clusters = self._n_clusters(X.shape[0])
-        clusterings = list(in_parallel([partial(cluster, X, n_clusters, rng=rng) for rng in learners]))
-        members = [rows for found, nearest in clusterings for rows in _members(nearest, len(found.centers))]
-        sizes = [len(found.centers) for found, _ in clusterings]
-        generators = [part for rng, size in zip(learners, sizes, strict=True) for part in _spawn(rng, size)]
+        clusterings = self._clusterings([partial(_cluster_rows, X, n_clusters, rng) for rng in learners])
+        members = [rows for found in clusterings for rows in _members(found.nearest, len(found.centers))]
+        generators = [np.random.RandomState(seed) for found in clusterings for seed in found.seeds]
         tasks = [partial(self._fit_rows, X, labels, *each) for each in zip(members, generators, strict=True)]
         fitted: list[Fitted] = []
         with progress(len(tasks), type(self).__name__, self.verbose) as advance:
-            for found in in_parallel(tasks):
+            for found in in_pieces("part", tasks, Fitted):
                 fitted.append(found)
                 advance(f"cluster of {len(found.part['rows'])} rows")
-        self.centers_ = [found.centers for found, _ in clusterings]
-        bounds = np.cumsum([0, *sizes])
+        self.centers_ = [found.centers for found in clusterings]
+        bounds = np.cumsum([0, *map(len, self.centers_)])
         self.parts_ = [[one.part for one in fitted[start:stop]] for start, stop in pairwise(bounds)]
         self.objective_ = [one.objective for one in fitted]
         self.n_iter_ = max(one.n_iter for one in fitted)
         advice = {text for one in fitted for text in one.advice}
         self.status_ = "max_iter" if advice else "converged"
         return advice
+
+    def _clusterings(self, tasks: list[Callable[[], Clustered]]) -> list[Clustered]:
+        found = []
+        with progress(len(tasks), f"{type(self).__name__}: clusters", 0) as advance:
+            for one in in_pieces("clusters", tasks, Clustered):
+                found.append(one)
+                advance(f"{len(one.centers)} of them")
+        return found
 
     def _fit_rows(self, X: Any, labels: Labels, rows: NDArray, rng: np.random.RandomState) -> Fitted:
         found = self._fit_part(X[rows], labels[rows], rng)
@@ -161,6 +177,11 @@ def are_places(values: Any, most: int) -> bool:
 
 def _spawn(rng: np.random.RandomState, count: int) -> list[np.random.RandomState]:
     return [np.random.RandomState(seed) for seed in rng.randint(LARGEST_SEED, size=count)]
+
+
+def _cluster_rows(X: Any, n_clusters: int, rng: np.random.RandomState) -> Clustered:
+    clustering, nearest = cluster(X, n_clusters, rng=rng)
+    return Clustered(clustering.centers, nearest, rng.randint(LARGEST_SEED, size=len(clustering.centers)))
 
 
 def _members(nearest: NDArray, n_clusters: int) -> list[NDArray]:

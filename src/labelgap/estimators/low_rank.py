@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
+from labelgap.checkpoints import Arrays, slot
 from labelgap.estimators.factors import FactorEstimator, FeatureFactors
 from labelgap.estimators.parameters import check_callbacks, check_choice, check_number
 from labelgap.objectives import LowRank
@@ -88,6 +89,12 @@ class LowRankEstimator(FeatureFactors, FactorEstimator):
                 )
             if moves(W, H):
                 return Alternation(W.astype(dtype), H.astype(dtype))
+        return self._fresh_start(problem, k)
+
+    def _fresh_start(self, problem: LowRank, k: int) -> Alternation:
+        """Start from the data, or at random."""
+        dtype = np.dtype(self.dtype).type
+        shapes = (problem.left.shape[1], k), (problem.right.shape[1], k)
         rng = check_random_state(self.random_state)
         if self.init == "svd":
             H = problem.svd_start(k, rng, dtype)
@@ -95,19 +102,27 @@ class LowRankEstimator(FeatureFactors, FactorEstimator):
             H = (rng.standard_normal(shapes[1]) / np.sqrt(k)).astype(dtype)
         return Alternation(np.zeros(shapes[0], dtype), H)
 
-    def _run(self, problem: LowRank, state: Alternation, solver: Solver) -> KeyboardInterrupt | None:
+    def _run(
+        self, problem: LowRank, state: Alternation, solver: Solver, max_iter: int | None = None
+    ) -> KeyboardInterrupt | None:
         """Alternate until done; an interrupt is handed back once there are factors to store first."""
-        with progress(self.max_iter, type(self).__name__, self.verbose) as advance:
+        most = self.max_iter if max_iter is None else max_iter
+        kept = slot(type(self).__name__)
+        if not self.callbacks:  # which would not be told of what was done before
+            _go_on(state, kept.recall())
+        with progress(most, type(self).__name__, self.verbose, state.n_iter) as advance:
 
             def after(state: Alternation) -> bool:
                 advance(f"F = {state.history[-1]:.6g}")
+                if kept.active and not self.callbacks:
+                    kept.keep({"W": state.W, "H": state.H, "history": state.history})
                 told = Iteration(state.n_iter, state.history[-1], state.W, state.H)
                 answers = [callback(told) for callback in self.callbacks or ()]
                 return any(answers)
 
             try:
                 with self._numbers_in_range():
-                    alternate(problem, state, solver, solver, max_iter=self.max_iter, tol=self.tol, stop=after)
+                    alternate(problem, state, solver, solver, max_iter=most, tol=self.tol, stop=after)
             except KeyboardInterrupt as interrupt:
                 if not state.history:
                     raise
@@ -135,3 +150,9 @@ class LowRankEstimator(FeatureFactors, FactorEstimator):
             )
         if message is not None:
             warnings.warn(message, ConvergenceWarning, stacklevel=3)
+
+
+def _go_on(state: Alternation, kept: Arrays | None) -> None:
+    """Take over the factors that a checkpoint kept."""
+    if kept is not None:
+        state.W, state.H, state.history = kept["W"], kept["H"], kept["history"].tolist()

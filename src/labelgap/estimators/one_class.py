@@ -8,11 +8,13 @@ from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 
 from labelgap.estimators.about import About
-from labelgap.estimators.low_rank import Iteration, LowRankEstimator, moves
+from labelgap.estimators.growing import ALTERNATIONS, GrowingEstimator, Rows
+from labelgap.estimators.low_rank import Iteration, moves
 from labelgap.estimators.material import Material, check_pair_of_weights, check_symmetric
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.estimators.recommending import Recommender
@@ -23,12 +25,13 @@ from labelgap.objectives.features import Identity
 from labelgap.objectives.graph import GraphPenalty
 from labelgap.objectives.one_class import OneClass
 from labelgap.observations import Labels
+from labelgap.observations.joining import stacked, widened
 from labelgap.runtime import threads
 from labelgap.solvers import TRON, Alternation, Direct, GradientDescent, NewtonCG, Solver
 from labelgap.solvers.base import LinearMap
 
 
-class OneClassMF(Recommender, LowRankEstimator):
+class OneClassMF(Recommender, GrowingEstimator):
     """Low-rank scores for positive–unlabelled data, with features and graphs of rows and labels.
 
     Minimises over W and H, with s = B Cᵀ, B = X W (or B = W without features) and C = Z H (or C = H)
@@ -114,7 +117,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         The weights of the training rows, likewise, where there were any.
     unlabelled_share_ : float
         The share of the unlabelled cells that counted: 1, or less where they were subsampled.
-    objective_, n_iter_, status_ :
+    memory_, objective_, n_iter_, status_ :
         As in :class:`LEML`.
 
     Examples
@@ -234,6 +237,61 @@ class OneClassMF(Recommender, LowRankEstimator):
         self._conclude(*ended)
         return self
 
+    def partial_fit(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        *,
+        past: Any = None,
+        alternations: int = ALTERNATIONS,
+        row_graph: Any = None,
+        label_graph: Any = None,
+        label_features: Any = None,
+        row_weights: Any = None,
+    ) -> Self:
+        """Learn from further rows, which may have further labels, without learning from nothing.
+
+        As :meth:`LEML.partial_fit`. A model without features knows its rows and needs no ``past`` but to say which of
+        them have a new label; the factors of new rows are found first. Whatever has a value for each row or label
+        (weights, graphs, features, arrays as parameters) has one for all that this call learns from: those of
+        ``past``, then the further ones. Graphs and label features need the rows of before.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d), or None
+            Further rows; None where the model has no features.
+        Y, observed :
+            Their positives, and where they are known, as in :meth:`fit`: the labels of before first, then new ones.
+        past : pair of X and Y, optional
+            Rows learned from before, all or some; a label that their Y does not have is unlabelled.
+        alternations : int, default=3
+            The most alternations with ``past``, the first one included; ``tol`` ends them sooner.
+        row_graph, label_graph, label_features, row_weights :
+            As in :meth:`fit`.
+
+        Returns
+        -------
+        self
+        """
+        graphs = {"row_graph": row_graph, "label_graph": label_graph, "label_features": label_features}
+        if hasattr(self, "label_factors_"):
+            self._check_side(past, graphs)
+        return self._grow(X, Y, observed, past, alternations, **graphs, row_weights=row_weights)
+
+    def _check_side(self, past: Any, graphs: dict[str, Any]) -> None:
+        """Refuse label features that the model does not have or lacks, and graphs of rows that are gone."""
+        has = hasattr(self, "label_feature_factors_")
+        if has != (graphs["label_features"] is not None):
+            raise ValueError(
+                "label_features is missing; pass the features of all labels, new ones last."
+                if has
+                else f"This {type(self).__name__} was fitted without label_features; leave them out, or fit it again."
+            )
+        given = [name for name, value in graphs.items() if value is not None]
+        if given and past is None and self.n_features_in_:
+            raise ValueError(f"{given[0]} needs the rows of before; pass past=(X, Y).")
+
     def _fit_material(
         self, material: Material, start: tuple[NDArray, NDArray] | None = None
     ) -> tuple[Alternation, KeyboardInterrupt | None]:
@@ -242,15 +300,21 @@ class OneClassMF(Recommender, LowRankEstimator):
         near = start is not None and moves(*start)
         state = Alternation(*start) if near else self._start(problem, self._rank_of(material))  # type: ignore[misc]
         interrupt = self._run(problem, state, self._choose_solver(problem))
-        labels = material.labels
+        self.container_, self.n_labels_ = material.labels.container, material.labels.shape[1]
         self._store_history(state)
+        importance = material.importance
+        self._store_all(problem, state, material.labels, row_weights=None if importance.uniform else importance.rows)
+        self._remember(problem, self._blank_cells(material), state)
+        return state, interrupt
+
+    def _store_all(
+        self, problem: LowRank, state: Alternation, labels: Labels, *, row_weights: Any = None, **side: Any
+    ) -> None:
         self._store_factors(problem, state.W, state.H, labels)
-        if hasattr(self, "row_factors_") and not material.importance.uniform:
-            self.row_weights_ = np.ravel(material.importance.rows)
-        self.container_, self.n_labels_ = labels.container, labels.shape[1]
+        if hasattr(self, "row_factors_") and row_weights is not None:
+            self.row_weights_ = np.ravel(row_weights).astype(float)
         self.unlabelled_share_ = self._counted_share(labels)
         self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
-        return state, interrupt
 
     def _check_parameters(self) -> None:
         self._check_shared()
@@ -282,9 +346,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         row_weights: Any = None,
     ) -> Material:
         """Return validated data, or say what is wrong with them."""
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         if X is None:
-            left = None
             labels = self._check_labels(
                 Y,
                 observed,
@@ -295,12 +357,24 @@ class OneClassMF(Recommender, LowRankEstimator):
             self.__dict__.pop("feature_names_in_", None)
         else:
             X, labels = self._check_fit(X, Y, observed)
-            left = make_features(X, kernels, dtype, constant=self.fit_intercept)
+        return self._bind(X, labels, row_graph, label_graph, label_features, row_weights)
+
+    def _bind(
+        self,
+        X: Any,
+        labels: Labels,
+        row_graph: Any = None,
+        label_graph: Any = None,
+        label_features: Any = None,
+        row_weights: Any = None,
+    ) -> Material:
+        """Return validated rows, which may be None, with validated graphs and weights of theirs."""
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         n, L = labels.shape
         right = None if label_features is None else self._check_label_features(label_features, L)
         return Material(
             Labels.of_patterns(labels.positives, None, labels.container),
-            left or Identity(n),
+            Identity(n) if X is None else make_features(X, kernels, dtype, constant=self.fit_intercept),
             Identity(L) if right is None else make_features(right, kernels, dtype),
             check_symmetric("row_graph", row_graph, n),
             check_symmetric("label_graph", label_graph, L),
@@ -372,6 +446,56 @@ class OneClassMF(Recommender, LowRankEstimator):
         constant = bool(self.fit_intercept) and not isinstance(left, Identity)
         return self._rank(left.shape[1] - constant, right.shape[1], f"{rows}, {labels}")
 
+    def _check_further(self, X: Any) -> Any:
+        if bool(self.n_features_in_) == (X is not None):
+            return X if X is None else self._check_rows(X)
+        name = type(self).__name__
+        raise ValueError(
+            f"X is None, and this {name} was fitted with features of rows; pass their features."
+            if X is None
+            else f"X is given, and this {name} was fitted without features of rows; pass None."
+        )
+
+    def _all_alike(self, **side: Any) -> bool:
+        given = any(value is not None for value in side.values())
+        return bool(self.n_features_in_) and not given and isinstance(self.weight_unlabelled, Real)
+
+    def _check_past(self, past: Any, n_labels: int, names: NDArray | None) -> Rows:
+        rows = super()._check_past(past, n_labels, names)
+        if not self.n_features_in_ and len(rows.labels) != len(self.row_factors_):
+            raise ValueError(
+                f"The Y of past has {len(rows.labels)} rows, and this {type(self).__name__} knows its "
+                f"{len(self.row_factors_)} rows by number; pass them all, in their order."
+            )
+        return rows
+
+    def _kept_past(self) -> Rows | None:
+        return None if self.n_features_in_ else Rows(None, Labels.of_patterns(self.seen_))
+
+    def _problem_with(self, rows: Rows, **side: Any) -> tuple[LowRank, Cells | None]:
+        material = self._bind(*rows, **side)
+        return self._problem(material), self._blank_cells(material)
+
+    def _blank_cells(self, material: Material) -> Cells | None:
+        """Return the cells of a label that none of the rows has."""
+        n = len(material.labels)
+        p, q = self._one_class((n, None)).weights
+        weights = Weights(p, float(np.mean(q)) * self.unlabelled_share_)
+        one_class = replace(self._one_class((None, None)), weights=weights, importance=material.importance)
+        nothing = sp.csr_array((n, 1), dtype=bool)
+        return one_class.cells(nothing, self._kernels(), np.dtype(self.dtype).type)
+
+    def _store_further(self, B: NDArray, labels: Labels, *, row_weights: Any = None, **side: Any) -> None:
+        if not hasattr(self, "row_factors_"):
+            return
+        n, further = len(self.row_factors_), len(B)
+        if row_weights is not None or hasattr(self, "row_weights_"):
+            before = getattr(self, "row_weights_", np.ones(n))
+            self.row_weights_ = np.append(before, np.ones(further) if row_weights is None else np.ravel(row_weights))
+        self.row_factors_ = np.vstack([self.row_factors_, B])
+        seen = stacked(widened(Labels.of_patterns(self.seen_), labels.shape[1]), labels)
+        self.seen_ = seen.positives
+
     def _choose_solver(self, problem: LowRank) -> Solver:
         solvers: dict[str, Solver] = {"cg": NewtonCG(), "tron": TRON(), "gd": GradientDescent(), "direct": Direct()}
         if self.solver != "auto":
@@ -406,6 +530,7 @@ class OneClassMF(Recommender, LowRankEstimator):
         return self._embed_features(X) if self.n_features_in_ else self.row_factors_[X]
 
     def _check_loaded(self) -> None:
+        self._check_memory()
         k = self.label_factors_.shape[1]
         shapes: dict[str, tuple[int, ...]] = {
             "label_factors_": (self.n_labels_, k),

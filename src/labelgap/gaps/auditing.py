@@ -13,12 +13,12 @@ from sklearn.utils import check_random_state
 from labelgap.estimators.parameters import check_number
 from labelgap.gaps.calibration import CLIP, Calibration
 from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
-from labelgap.gaps.companions import Companions
 from labelgap.observations import Labels
 
 PLATEAU = 0.05  # of the positives: as many of the surest cells tell how many labels are written down
 LEAST_PLATEAU = 50
-PRIOR_CELLS = 50.0
+PRIOR_CELLS = 200.0
+OWN = 0.03  # nearly nothing: a curve that follows a label's own written cells would believe them
 
 
 class Suggestions(NamedTuple):
@@ -100,9 +100,10 @@ def audit(
 ) -> Audit:
     """Rank the labels that were probably forgotten, and those that are probably wrong.
 
-    Each row is scored by a model that was fitted without it. Scores, and what the labels that a row has say about the
-    others (:class:`Companions`), are calibrated to f = P(label is written | row). Under the assumption that a
-    positive of label j is written down with the same probability c_j in every row ("missing at random per label"),
+    Each row is scored by a model that was fitted without it. Scores, and whether a row has another label, are
+    calibrated to f = P(label is written | row): where a row has none at all, something was forgotten. Under the
+    assumption that a positive of label j is written down with the same probability c_j in every row ("missing at
+    random per label"),
 
         P(positive | not written) = (1 − c_j) / c_j · f / (1 − f),   at most 1            (Elkan and Noto 2008).
 
@@ -158,9 +159,9 @@ def audit(
 
 def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
     """Return f, the calibrated probability of each cell that its label is written down."""
-    companions = Companions(labels)
-    inputs = np.column_stack([cells.scores, companions.at(cells.rows, cells.labels)])
-    calibration = Calibration(labels.shape[1])
+    others = np.diff(labels.positives.indptr)[cells.rows] - cells.positive
+    inputs = np.column_stack([cells.scores, others == 0])
+    calibration = Calibration(labels.shape[1], own=OWN)
     return calibration.fit(inputs, cells.labels, cells.positive, cells.weights).predict(inputs, cells.labels)
 
 
@@ -183,14 +184,15 @@ def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> NDArray[
 def _missing(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
     absent = np.flatnonzero(~cells.positive & (cells.weights == 1))
     f, c = written[absent], shares[cells.labels[absent]]
-    return _ranked(cells.where(absent), np.minimum((1 - c) / c * f / (1 - f), 1.0))
+    return _ranked(cells.where(absent), (1 - c) / c * f / (1 - f))
 
 
 def _doubtful(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
     there = np.flatnonzero(cells.positive)
-    return _ranked(cells.where(there), 1 - np.minimum(written[there] / shares[cells.labels[there]], 1.0))
+    return _ranked(cells.where(there), 1 - written[there] / shares[cells.labels[there]])
 
 
-def _ranked(cells: Cells, probabilities: NDArray) -> Suggestions:
-    order = np.argsort(-probabilities, kind="stable")
-    return Suggestions(cells.rows[order], cells.labels[order], probabilities[order])
+def _ranked(cells: Cells, estimates: NDArray) -> Suggestions:
+    """Return cells in the order of what the formula says, which noise may take beyond 0 and 1, as probabilities."""
+    order = np.argsort(-estimates, kind="stable")
+    return Suggestions(cells.rows[order], cells.labels[order], np.clip(estimates[order], 0.0, 1.0))

@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
-OWN_SCALE = 0.3  # of what a label has for itself, beside what all labels share: the smaller, the more they share
 PENALTY = 1.0
 CLIP = 1e-6
+BINS = 25
+SLOPE = 1e-3
 
 
 class Calibration:
-    """P(yes | score) for each label: a logistic curve with terms shared by all labels and terms of its own.
+    """P(yes | score) for each label: a monotone curve shared by all labels, bent a little by terms of its own.
 
-    The logit is β·(z, 1) + δ_j·(z₁, 1) with z the standardised inputs, first of them the score; β is shared, and δ_j
-    is pulled to 0, so that a label with few cells has the curve of all. A monotone step function of all cells then
-    takes out what no logistic curve can follow.
+    g(score) is the logit of the share of yeses at a score, a monotone broken line over all cells. The logit of a cell
+    is β·(z, 1) + δ_j·(z₁, 1) with z the standardised inputs, first of them g; β is shared, and δ_j is pulled to 0, so
+    that a label with few cells has the curve of all. A monotone step function of all cells then takes out what is
+    left.
 
     Parameters
     ----------
     n_labels : int
         The number of labels.
+    own : float, default=0.3
+        The scale of what a label has for itself, beside what all labels share: the smaller, the more they share.
 
     Examples
     --------
@@ -35,12 +41,15 @@ class Calibration:
     True
     """
 
-    def __init__(self, n_labels: int) -> None:
+    def __init__(self, n_labels: int, *, own: float = 0.3) -> None:
         self.n_labels = n_labels
+        self.own = own
 
     def fit(self, inputs: NDArray, labels: NDArray, yes: NDArray, weights: NDArray | None = None) -> Calibration:
         """Learn from cells: inputs (m×p), the label of each, whether it is a yes, and how many it stands for."""
         weights = np.ones(len(yes)) if weights is None else weights
+        self._curve = logit_curve(inputs[:, 0], yes, weights)
+        inputs = self._bent(inputs)
         self.center = np.average(inputs, axis=0, weights=weights)
         spread = np.sqrt(np.average((inputs - self.center) ** 2, axis=0, weights=weights))
         self.scale = np.where(spread > 0, spread, 1.0)
@@ -57,9 +66,13 @@ class Calibration:
         """Return the probabilities of cells; within a step of the monotone function the logit decides."""
         if self._logistic is None or self._steps is None:
             return np.full(len(inputs), self.rate)
-        logits = self._logits(inputs, labels)
+        logits = self._logits(self._bent(inputs), labels)
         smooth = 1 / (1 + np.exp(-logits))
         return np.clip(0.98 * self._steps.predict(logits) + 0.02 * smooth, CLIP, 1 - CLIP)
+
+    def _bent(self, inputs: NDArray) -> NDArray[np.float64]:
+        """Return inputs with the curve's logit in place of the score."""
+        return np.column_stack([self._curve(inputs[:, 0]), inputs[:, 1:]])
 
     def _logits(self, inputs: NDArray, labels: NDArray) -> NDArray[np.float64]:
         assert self._logistic is not None
@@ -69,11 +82,51 @@ class Calibration:
         """Return the inputs, then for each label its own slope of the first one and its own constant."""
         z = (inputs - self.center) / self.scale
         m, p = z.shape
-        own = np.column_stack([OWN_SCALE * z[:, 0], np.full(m, OWN_SCALE)])
+        own = self.own * np.column_stack([z[:, 0], np.ones(m)])
         data = np.column_stack([z, own]).ravel()
         shared = np.broadcast_to(np.arange(p), (m, p))
         columns = np.column_stack([shared, p + 2 * labels, p + 2 * labels + 1]).ravel()
         return sp.csr_array((data, columns, np.arange(m + 1) * (p + 2)), shape=(m, p + 2 * self.n_labels))
+
+
+def logit_curve(scores: NDArray, yes: NDArray, weights: NDArray) -> Callable[[NDArray], NDArray[np.float64]]:
+    """Return a monotone function from scores to logits: a broken line through the shares of yeses in bins.
+
+    Half of the bins hold the same number of yeses each and half the same number of cells. Beyond the last bins, and
+    where the shares do not rise, a slight slope keeps the order of the scores.
+
+    >>> curve = logit_curve(np.arange(8.0), np.array([0, 0, 0, 1, 0, 1, 1, 1]), np.ones(8))
+    >>> bool(np.all(np.diff(curve(np.linspace(-1, 9, 50))) > 0))
+    True
+    """
+    yeses = yes > 0
+    edges = np.union1d(_quantiles(scores, weights), _quantiles(scores[yeses], weights[yeses]))
+    place = np.searchsorted(edges[1:-1], scores, side="right")
+    size = max(len(edges) - 1, 1)
+    total = np.bincount(place, weights, size)
+    filled = total > 0
+    middle = np.bincount(place, weights * scores, size)[filled] / total[filled]
+    shares = (np.bincount(place, weights * yes, size)[filled] + 0.5) / (total[filled] + 1.0)
+    rising = IsotonicRegression().fit_transform(middle, shares, sample_weight=total[filled])
+    heights = np.log(rising / (1 - rising))
+    spread = np.sqrt(np.cov(scores, aweights=weights, ddof=0))
+    steepness = 1.0 / max(float(spread), np.finfo(float).tiny)
+
+    def curve(found: NDArray) -> NDArray[np.float64]:
+        beyond = np.maximum(found - middle[-1], 0.0) + np.minimum(found - middle[0], 0.0)
+        return np.interp(found, middle, heights) + steepness * (beyond + SLOPE * found)
+
+    return curve
+
+
+def _quantiles(values: NDArray, weights: NDArray) -> NDArray[np.float64]:
+    """Return values at equal steps of weight, from the least to the largest."""
+    if not len(values):
+        return np.empty(0)
+    order = np.argsort(values, kind="stable")
+    reached = np.cumsum(weights[order])
+    places = np.searchsorted(reached, np.linspace(0, reached[-1], BINS))
+    return values[order][np.minimum(places, len(values) - 1)]
 
 
 def reliability(

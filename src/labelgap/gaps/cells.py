@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.utils import gen_batches
 
+from labelgap.estimators.pieces import remembered
 from labelgap.observations import Labels, as_labels
+from labelgap.runtime import progress
 
 CELLS_PER_BLOCK = 1 << 22
 
@@ -46,6 +49,13 @@ class Cells(NamedTuple):
         return self.where(np.lexsort((self.labels, self.rows)))
 
 
+class Judged(NamedTuple):
+    """The cells of one fold, and the generator after it."""
+
+    cells: dict[str, NDArray]
+    generator: dict[str, Any]
+
+
 def score_out_of_fold(
     estimator: Any,
     X: Any,
@@ -63,13 +73,39 @@ def score_out_of_fold(
     """
     fold = rng.permutation(np.arange(len(labels)) % min(n_folds, len(labels)))
     parts = []
-    for number in range(fold.max() + 1):
-        train, held = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        model = clone(estimator).fit(_take(X, train), labels[train])
-        for rows in _blocks(held, labels.shape[1]):
-            scores = np.asarray(model.decision_function(_take(X, rows)), np.float64)
-            parts.append(_pick(scores, rows, labels[rows], candidates, sampled, rng))
-    return Cells(*(np.concatenate(column) for column in zip(*parts, strict=True))).order()
+    with progress(fold.max() + 1, "Folds", 0) as advance:
+        for number in range(fold.max() + 1):
+            held = fold == number
+            judge = partial(_judge, estimator, X, labels, held, candidates, sampled, rng)
+            found = remembered("fold", judge, Judged)
+            if found.generator["bit_generator"] == "MT19937":  # the only one that can be set
+                rng.set_state(found.generator)
+            parts.append(Cells(**found.cells))
+            advance(f"{held.sum()} rows")
+    return _joined(parts).order()
+
+
+def _judge(
+    estimator: Any,
+    X: Any,
+    labels: Labels,
+    held: NDArray[np.bool_],
+    candidates: int,
+    sampled: int,
+    rng: np.random.RandomState,
+) -> Judged:
+    """Return the cells of the rows held out, scored by a model of the others."""
+    train = np.flatnonzero(~held)
+    model = clone(estimator).fit(_take(X, train), labels[train])
+    parts = []
+    for rows in _blocks(np.flatnonzero(held), labels.shape[1]):
+        scores = np.asarray(model.decision_function(_take(X, rows)), np.float64)
+        parts.append(_pick(scores, rows, labels[rows], candidates, sampled, rng))
+    return Judged(_joined(parts)._asdict(), rng.get_state(legacy=False))
+
+
+def _joined(parts: list[Cells]) -> Cells:
+    return Cells(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _take(X: Any, rows: NDArray) -> Any:

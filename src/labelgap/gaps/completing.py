@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,10 +11,12 @@ from sklearn.base import clone
 
 from labelgap.estimators.base import known_pattern
 from labelgap.estimators.parameters import check_number
+from labelgap.estimators.pieces import remembered
 from labelgap.gaps.calibration import Calibration, calibration_error, reliability
 from labelgap.gaps.cells import known_labels
 from labelgap.model_selection.splits import CellKFold
 from labelgap.observations import Labels
+from labelgap.runtime import progress
 
 
 class Completed(NamedTuple):
@@ -101,13 +104,17 @@ def complete(
 
 def _held_out(X: Any, labels: Labels, estimator: Any, n_folds: int, random_state: Any) -> HeldOut:
     parts = []
-    for number, (train, held) in enumerate(CellKFold(n_folds, random_state).split(labels)):
-        scores = clone(estimator).fit(X, train).known_scores(X, held)
-        yes = held.encode(0, 1).data == 1
-        parts.append(
-            HeldOut(scores.indices.astype(np.int64), scores.data.astype(float), yes, np.full(len(yes), number))
-        )
+    with progress(n_folds, "Folds", 0) as advance:
+        for number, (train, held) in enumerate(CellKFold(n_folds, random_state).split(labels)):
+            parts.append(remembered("fold", partial(_score, X, estimator, train, held, number), HeldOut))
+            advance(f"{held.n_known} cells")
     return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _score(X: Any, estimator: Any, train: Labels, held: Labels, fold: int) -> HeldOut:
+    scores = clone(estimator).fit(X, train).known_scores(X, held)
+    yes = held.encode(0, 1).data == 1
+    return HeldOut(scores.indices.astype(np.int64), scores.data.astype(float), yes, np.full(len(yes), fold))
 
 
 def _judge(held: HeldOut, n_labels: int) -> NDArray[np.float64]:

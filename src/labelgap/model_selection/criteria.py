@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.losses import Loss, Squared, get_loss
@@ -56,12 +57,13 @@ class Criterion:
     measure: Metric | Callable[[Labels, Any], float]
     greater_is_better: bool = True
 
-    def of(self, estimator: Any, X: Any, labels: Labels) -> float:
-        """Measure a fitted estimator on known cells."""
+    def of(self, estimator: Any, X: Any, labels: Labels, seen: sp.csr_array | None = None) -> float:
+        """Measure a fitted estimator on known cells; those that it has ``seen`` as positives do not count."""
         if not isinstance(self.measure, Metric):
+            labels = _unseen(labels, seen)
             return float(self.measure(labels, _cell_scores(estimator, X, labels)))
         metric = self.measure.fresh()
-        for part, scores in score_batches(estimator, X, labels, metric.depth):
+        for part, scores in score_batches(estimator, X, labels, metric.depth, seen):
             metric.update(part, scores)
         return metric.compute()
 
@@ -150,13 +152,39 @@ def _cell_scores(estimator: Any, X: Any, labels: Labels) -> Any:
     return estimator.decision_function(X)
 
 
-def score_batches(estimator: Any, X: Any, labels: Labels, depth: int = 0) -> Iterator[tuple[Labels, Any]]:
-    """Yield labels and scores, as little of the n×L scores at a time as the metric's depth allows."""
+def score_batches(
+    estimator: Any, X: Any, labels: Labels, depth: int = 0, seen: sp.csr_array | None = None
+) -> Iterator[tuple[Labels, Any]]:
+    """Yield labels and scores, as little of the n×L scores at a time as the metric's depth allows.
+
+    Cells that are stored in ``seen`` are neither ranked nor counted.
+    """
     n, L = labels.shape
     if labels.complete and depth > 0 and hasattr(estimator, "predict_topk"):
-        yield labels, estimator.predict_topk(X, min(depth, L))
+        yield labels, _best_unseen(estimator, X, min(depth, L), seen)
         return
     rows = max(1, BLOCK_CELLS // max(1, L))
     for start in range(0, n, rows):
-        part = labels[start : start + rows]
+        part = _unseen(labels[start : start + rows], None if seen is None else seen[start : start + rows])
         yield part, _cell_scores(estimator, X[start : start + rows], part)
+
+
+def _best_unseen(estimator: Any, X: Any, k: int, seen: sp.csr_array | None) -> tuple[NDArray, NDArray]:
+    """Return the k best labels of each row and their scores, less those seen; −1 where fewer are left."""
+    if seen is None:
+        return estimator.predict_topk(X, k)
+    deep = min(k + int(np.diff(seen.indptr).max(initial=0)), seen.shape[1])
+    indices, scores = estimator.predict_topk(X, deep)
+    old = Batch(Labels.of_patterns(seen), (indices, scores)).ranking(deep).hits
+    new_first = np.argsort(old, axis=1, kind="stable")[:, :k]
+    indices, scores, old = (np.take_along_axis(array, new_first, 1) for array in (indices, scores, old))
+    return np.where(old, -1, indices), scores
+
+
+def _unseen(labels: Labels, seen: sp.csr_array | None) -> Labels:
+    """Return labels in which the cells seen are unknown."""
+    if seen is None:
+        return labels
+    known = np.ones(labels.shape, bool) if labels.known is None else labels.known.toarray()
+    known[seen.nonzero()] = False
+    return Labels.of_patterns(labels.positives, sp.csr_array(known), labels.container)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -11,11 +10,11 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
-from labelgap.model_selection.criteria import get_criterion, largest_regrets, last_step
+from labelgap.model_selection.criteria import last_step
 from labelgap.model_selection.splits import split
+from labelgap.model_selection.trials import Trials
+from labelgap.model_selection.warm import Starts
 from labelgap.observations import as_labels
-
-CLEARLY = 0.03
 
 
 @dataclass
@@ -31,13 +30,59 @@ class Selection:
     estimator : estimator or None
         Fitted with them on all of the data; ``None`` without ``refit``.
     table : list of dict
-        For each candidate tried: ``params``, ``score`` on the held-out cells and ``seconds`` of its fit.
+        For each candidate tried: ``params``, ``score`` on the held-out cells, ``seconds`` of its fit and its scoring,
+        whether it had a ``warm`` start, and the ``error`` that it ended with, or None.
     """
 
     params: dict[str, Any]
     score: Any
     estimator: Any = None
     table: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Tuning(Selection):
+    """What :func:`tune` found: a :class:`Selection` that says how it came about.
+
+    Attributes
+    ----------
+    status : str
+        "finished", "budget" (candidates were left when the time was up) or "interrupted" (by Ctrl-C).
+    hold_out : str
+        What was held out: "rows", "cells" or "positives".
+    metrics : list of str
+        What the scores are called.
+    n_candidates : int
+        The number of candidates that there are.
+    n_rows : int
+        The number of rows that the search took part of, before anything was held out.
+    seconds : float
+        The time of it all.
+    """
+
+    status: str = "finished"
+    hold_out: str = "rows"
+    metrics: Sequence[str] = ("score",)
+    n_candidates: int = 0
+    n_rows: int = 0
+    seconds: float = 0.0
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """Return the table with one flat dict for each candidate in the order of trial; ``best`` marks the chosen."""
+        best = next(place for place, row in enumerate(self.table) if row["params"] is self.params)
+        return [self._record(row, place == best) for place, row in enumerate(self.table)]
+
+    def _record(self, row: Mapping[str, Any], best: bool) -> dict[str, Any]:
+        scores = {name: None if np.isnan(s) else s for name, s in zip(self.metrics, _list(row["score"]), strict=True)}
+        how = {"seconds": round(row["seconds"], 3), "warm": row["warm"], "rows": self.n_rows, "error": row["error"]}
+        return {"best": best, **row["params"], **scores, **how}
+
+    def __str__(self) -> str:
+        records = self.to_records()
+        names = list(dict.fromkeys(name for record in records for name in record))
+        lines = [names, *([shown(record.get(name)) for name in names] for record in records)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def select(
@@ -47,7 +92,7 @@ def select(
     Y: Any,
     *,
     metric: Any = "P@3",
-    hold_out: Literal["rows", "cells"] = "rows",
+    hold_out: Literal["rows", "cells", "positives"] = "rows",
     share: float = 0.2,
     random_state: Any = None,
     refit: bool = True,
@@ -56,7 +101,8 @@ def select(
     """Choose parameters on held-out known cells, then fit with them on everything.
 
     Every candidate is a clone fitted on the same training part; unknown cells are never scored. Equal scores go to
-    the candidate that comes first.
+    the candidate that comes first. A candidate that cannot be fitted is noted in the table and loses. With a budget
+    of time, warm starts or without a grid, see :func:`tune`.
 
     Parameters
     ----------
@@ -70,8 +116,9 @@ def select(
         See :func:`get_criterion`. Of several metrics no one decides: the candidate is taken whose largest shortfall,
         relative to the best value of each metric, is smallest. With few known cells in each row P@k is noisy, since
         few rows hold a known positive and fewer still hold k known ones; "Hamming" and "loss" use every known cell.
-    hold_out : {"rows", "cells"}
-        Validate on new rows, or on cells of rows that are also trained on.
+    hold_out : {"rows", "cells", "positives"}
+        Validate on new rows, or on cells of rows that are also trained on, or on positives of such rows, which are
+        ranked among all cells that are no positives to the candidate.
     share : float
         How much is held out.
     random_state : int, RandomState or None
@@ -98,27 +145,32 @@ def select(
     >>> found.estimator.alpha, len(found.table)
     (0.1, 2)
     """
-    several = isinstance(metric, Sequence) and not isinstance(metric, str)
-    criteria = [get_criterion(one, estimator) for one in (metric if several else [metric])]
     labels = as_labels(Y, absent=getattr(last_step(estimator), "absent", "negative"))
-    X_train, Y_train, X_valid, Y_valid = split(X, labels, hold_out, share, random_state)
-    table: list[dict[str, Any]] = []
-    for params in ParameterGrid(grid):
-        start = time.perf_counter()
-        candidate = clone(estimator).set_params(**clone(params, safe=False)).fit(X_train, Y_train)
-        seconds = time.perf_counter() - start
-        scores = [criterion.of(candidate, X_valid, Y_valid) for criterion in criteria]
-        table.append({"params": params, "score": scores if several else scores[0], "seconds": seconds})
-        regrets = largest_regrets(criteria, table)
-        chosen = int(np.argmin(regrets))
-        if patience is not None and np.all(regrets[-patience:] - regrets[chosen] > CLEARLY) and len(table) > patience:
-            break
-    if not np.isfinite(regrets[chosen]):
-        raise ValueError(
-            f"metric={metric!r} is undefined on the held-out part ({Y_valid!r}): no row there has the cells that it "
-            "compares. Raise share, or choose 'Hamming' or 'loss', which need any known cell."
-        )
-    best = Selection(table[chosen]["params"], table[chosen]["score"], table=table)
+    trials = Trials([split(X, labels, hold_out, share, random_state)], metric, Starts(estimator))
+    trials.run(ParameterGrid(grid), patience)
+    trials.check()
+    best = trials.table[trials.best]
+    found = Selection(best["params"], best["score"], table=trials.table)
     if refit:
-        best.estimator = clone(estimator).set_params(**clone(best.params, safe=False)).fit(X, labels)
-    return best
+        found.estimator = with_params(estimator, found.params).fit(X, Y)
+    return found
+
+
+def with_params(estimator: Any, params: Mapping[str, Any]) -> Any:
+    """Return a clone with other parameters."""
+    return clone(estimator).set_params(**clone(dict(params), safe=False))
+
+
+def _list(scores: Any) -> list[float]:
+    return np.atleast_1d(scores).tolist()
+
+
+def shown(value: Any) -> str:
+    """Return a value of the table as a person reads it: a star for yes.
+
+    >>> shown(True), shown(0.1234567), shown(None)
+    ('*', '0.12346', '')
+    """
+    if isinstance(value, bool):
+        return "*" if value else ""
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,9 +1,9 @@
-"""Splits that hold out rows, or cells."""
+"""Splits that hold out rows, cells or positives."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
-from labelgap.observations import Labels, as_labels, hold_out_cells
+from labelgap.observations import Labels, as_labels, hold_out_cells, hold_out_positives
 
 
 def hold_out_rows(X: Any, Y: Any, share: float = 0.2, random_state: Any = None) -> tuple[Any, Labels, Any, Labels]:
@@ -77,15 +77,42 @@ class CellKFold:
             yield _restrict(labels, known, fold != number), _restrict(labels, known, fold == number)
 
 
-def split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> tuple[Any, Labels, Any, Labels]:
-    """Hold out a share of the rows, or of the cells of all rows."""
+class Fold(NamedTuple):
+    """What to train on and what to judge by; ``seen`` are positives of the rows to judge that were trained on."""
+
+    X_train: Any
+    Y_train: Labels
+    X_valid: Any
+    Y_valid: Labels
+    seen: sp.csr_array | None = None
+
+
+def split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> Fold:
+    """Hold out a share of the rows, or of the cells or the positives of all rows."""
     check_share(share)
     if hold_out == "rows":
-        return hold_out_rows(X, labels, share, random_state)
+        if X is None:
+            raise ValueError("hold_out='rows' needs features to know new rows by; pass X, or hold_out='positives'.")
+        return Fold(*hold_out_rows(X, labels, share, random_state))
+    rows = np.arange(len(labels)) if X is None else X
     if hold_out == "cells":
         Y_train, Y_valid = hold_out_cells(labels, share, random_state=random_state)
-        return X, Y_train, X, Y_valid
-    raise ValueError(f"hold_out={hold_out!r} is not known; use 'rows' or 'cells'.")
+        return Fold(X, Y_train, rows, Y_valid)
+    if hold_out == "positives":
+        return _without_positives(X, rows, labels, share, random_state)
+    raise ValueError(f"hold_out={hold_out!r} is not known; use 'rows', 'cells' or 'positives'.")
+
+
+def _without_positives(X: Any, rows: Any, labels: Labels, share: float, random_state: Any) -> Fold:
+    """Hold out positives: they look like any absent label, or like an unknown one where some cells are unknown."""
+    kept, held = hold_out_positives(labels, share, random_state=random_state)
+    if held.nnz == 0:
+        raise ValueError(
+            f"share={share} of the {labels.positives.nnz} positives of Y is none, so that nothing can be judged by "
+            "it; raise share, or pass more positives."
+        )
+    known = None if labels.known is None else sp.csr_array(labels.known.astype(np.int8) - held.astype(np.int8))
+    return Fold(X, Labels.of_patterns(kept, known, labels.container), rows, Labels.of_patterns(held), kept)
 
 
 def check_share(share: float) -> None:

@@ -39,7 +39,7 @@ class Quadratic:
 
 
 class Ridge(Quadratic):
-    """½ Σ_i α_i ‖w_i‖², with one α for all rows or an array of shape (rows, 1).
+    """½ Σ_i α_i ‖w_i − a_i‖², with one α for all rows or an array of shape (rows, 1); a is 0 unless it is given.
 
     >>> import numpy as np
     >>> Ridge(2.0).value(np.ones((2, 2)))
@@ -48,15 +48,19 @@ class Ridge(Quadratic):
 
     separable = True
 
-    def __init__(self, alpha: float | Array) -> None:
-        self.alpha = alpha
+    def __init__(self, alpha: float | Array, at: Array | None = None) -> None:
+        self.alpha, self.at = alpha, at
 
     def value(self, W: Array) -> float:
-        return 0.5 * inner(self.alpha * W, W)
+        away = self._away(W)
+        return 0.5 * inner(self.alpha * away, away)
 
     def model(self, W: Array) -> Model:
         alpha = np.asarray(self.alpha, W.dtype)
-        return Model(self.value(W), alpha * W, lambda S: alpha * S, Kronecker(self.alpha))
+        return Model(self.value(W), alpha * self._away(W), lambda S: alpha * S, Kronecker(self.alpha))
+
+    def _away(self, W: Array) -> Array:
+        return W if self.at is None else W - self.at
 
 
 class Through:

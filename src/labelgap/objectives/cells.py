@@ -210,8 +210,17 @@ class _AllSquaredGiven(Quadratic):
 
     def __init__(self, cells: AllCellsSquared, H: Array) -> None:
         self.cells, self.H, self.p = cells, H, cells.weights.rows
-        self.R = cells.targets_times(H)
         self.M = self._gram(H, cells.weights.columns)
+
+    @cached_property
+    def R(self) -> Array:
+        """(w∘Y) H."""
+        return self.cells.targets_times(self.H)
+
+    @property
+    def hessian(self) -> Kronecker:
+        """The same at every B."""
+        return Kronecker(0.0, Identity(self.cells.shape[0]), self.M, self.p)
 
     def _gram(self, B: Array, weights: Array | float) -> Array:
         kernels = self.cells.kernels
@@ -230,10 +239,9 @@ class _AllSquaredGiven(Quadratic):
         return 0.5 * self.cells.squares - inner(B, self.R) + 0.5 * inner(exact, self.exact_M)
 
     def model(self, B: Array) -> Model:
-        form = Kronecker(0.0, Identity(len(B)), self.M, self.p)
         times = self.cells.kernels.matmul
         gradient = self._weighted(times(B, self.M)) - self.R
-        return Model(self.value(B), gradient, lambda S: self._weighted(times(S, self.M)), form)
+        return Model(self.value(B), gradient, lambda S: self._weighted(times(S, self.M)), self.hessian)
 
     def through(self, features: LinearMap) -> Objective:
         """The same in W, B = X W, with the d×d matrix Xᵀ diag(p) X made beforehand."""

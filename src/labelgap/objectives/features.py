@@ -79,6 +79,7 @@ class _WithSpectrum:
 
     shape: tuple[int, int]
     dtype: Any
+    decomposed: bool = True
 
     def gram(self) -> Array:
         """AᵀA, dense and float64."""
@@ -104,7 +105,7 @@ class _WithSpectrum:
         return np.hstack([self.t_times(rows * self.times(np.ascontiguousarray(part))) for part in parts])
 
     def spectrum(self) -> Spectrum | None:
-        return None if min(self.shape) > EIGEN_LIMIT else self._eigenvectors
+        return self._eigenvectors if self.decomposed and min(self.shape) <= EIGEN_LIMIT else None
 
     @cached_property
     def _eigenvectors(self) -> Eigenvectors:

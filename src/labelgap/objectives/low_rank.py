@@ -77,6 +77,13 @@ class LowRank:
         precompute = d * d + d * k < n * k if self.precompute == "auto" else self.precompute
         return _absorbed(features, objective) if precompute else Through(features, objective)
 
+    def for_few_steps(self) -> None:
+        """Take products as they come: for a few of them XᵀX and its eigenvectors cost more than they save."""
+        self.precompute = False
+        for features in (self.left, self.right):
+            if not isinstance(features, Identity):
+                features.decomposed = False  # type: ignore[attr-defined]
+
     def value(self, W: Array, H: Array) -> float:
         """F(W, H)."""
         return self.given_left(W).value(H)

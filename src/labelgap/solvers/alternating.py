@@ -54,9 +54,10 @@ def alternate(
 
     ``state`` is updated in place after each whole alternation, so that an interrupted run keeps the last good pair.
     An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes it infinite or
-    NaN is an error. ``stop(state)`` is asked after each; True ends the run.
+    NaN is an error. ``stop(state)`` is asked after each; True ends the run. A state that was kept on the way goes on
+    as if it had not been stopped.
     """
-    for _ in range(max_iter):
+    while state.n_iter < max_iter and not _has_settled(state.history, tol):
         W = left.minimize(problem.given_right(state.H), state.W).x
         objective = problem.given_left(W)
         H = right.minimize(objective, state.H).x
@@ -68,13 +69,21 @@ def alternate(
             raise FloatingPointError(f"the objective became {value}")
         if value > previous + ROUNDING * abs(previous):
             state.status = Status.STALLED
-            break
+            return state
         state.W, state.H = W, H
         state.history.append(value)
         if stop is not None and stop(state):
             state.status = Status.STOPPED
-            break
-        if previous - value <= tol * abs(previous) and math.isfinite(previous):
-            state.status = Status.CONVERGED
-            break
+            return state
+    if _has_settled(state.history, tol):
+        state.status = Status.CONVERGED
     return state
+
+
+def _has_settled(history: list[float], tol: float) -> bool:
+    """Tell whether the last alternation lowered F by no more than a share of it.
+
+    >>> _has_settled([2.0, 1.0], 0.1), _has_settled([2.0, 1.9], 0.1), _has_settled([2.0], 0.1)
+    (False, True, False)
+    """
+    return len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2])

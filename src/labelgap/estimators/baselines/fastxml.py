@@ -16,12 +16,13 @@ from sklearn.utils import check_random_state
 from labelgap.estimators.about import About
 from labelgap.estimators.local import are_places
 from labelgap.estimators.parameters import check_number, check_weights
+from labelgap.estimators.pieces import in_pieces
 from labelgap.estimators.votes import RowVotes
 from labelgap.kernels.forest import Rows, Rules, Tree, grow, walk
 from labelgap.kernels.label_splits import Gains
 from labelgap.metrics.at_k import ideal_dcg
 from labelgap.observations import Labels, label_propensities
-from labelgap.runtime import in_parallel, in_ranges, n_threads, progress
+from labelgap.runtime import in_ranges, n_threads, progress
 
 LARGEST_SEED = 2**31 - 1
 
@@ -168,7 +169,7 @@ class FastXML(RowVotes):
         tasks = [partial(grow, *given, int(seed)) for seed in seeds]
         trees: list[Tree] = []
         with progress(len(tasks), type(self).__name__, self.verbose) as advance:
-            for tree in in_parallel(tasks):
+            for tree in in_pieces("tree", tasks, Tree):
                 trees.append(tree)
                 advance(f"{len(tree.bounds) - 1} leaves")
         self._keep_trees(trees)

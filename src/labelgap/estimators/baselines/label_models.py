@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.estimators.newton_svm import minimize
+from labelgap.estimators.pieces import in_pieces
 from labelgap.kernels import Backend
 from labelgap.losses import Loss
 from labelgap.objectives import make_features
@@ -19,7 +20,7 @@ from labelgap.objectives.labelwise import Labelwise, best_constants, target_bloc
 from labelgap.objectives.near_rows import NearRows
 from labelgap.objectives.regression import NormalEquations
 from labelgap.observations import Labels
-from labelgap.runtime import in_parallel, progress
+from labelgap.runtime import progress
 from labelgap.solvers.columns import ColumnNewton
 
 CELLS_PER_BLOCK = 1 << 20  # of targets: enough for products at full speed, few enough to share the work out
@@ -101,7 +102,7 @@ def _blocks(learned: NDArray, n: int) -> list[NDArray]:
 def _run(tasks: Sequence[Callable[[], Found]], verbose: int) -> list[Found]:
     found = []
     with progress(len(tasks), "BinaryRelevance", verbose) as advance:
-        for part in in_parallel(tasks):
+        for part in in_pieces("labels", tasks, Found):
             advance(f"{len(part.constants)} labels, {part.n_iter} steps")
             found.append(part)
     return found

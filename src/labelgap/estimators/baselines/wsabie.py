@@ -11,11 +11,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from labelgap.checkpoints import slot
 from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
 from labelgap.estimators.factors import FactorEstimator, FeatureFactors
 from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.pieces import from_arrays, to_arrays
 from labelgap.estimators.votes import THRESHOLD
 from labelgap.estimators.voting import LabelKNN
 from labelgap.kernels import warp
@@ -25,6 +27,7 @@ from labelgap.runtime import progress
 DEFAULT_COMPONENTS = 100
 FIRST_SQUARE = 1e-8  # what a vector's sum of squared gradients starts from
 LARGEST_SEED = 2**31 - 1
+FOUND = ("objective_", "validation_scores_", "n_iter_", "feature_factors_", "intercept_factors_", "label_factors_")
 
 
 class Training:
@@ -41,6 +44,20 @@ class Training:
         n = len(self._rows.indptr) - 1
         order, cells = self._rng.permutation(n), self._cells
         return warp.epoch(order, self._rows, cells, self.features, self.labels, self._sampler, step, alpha) / n
+
+    def state(self) -> dict[str, Any]:
+        """Return a copy of all that epochs change."""
+        return {"moving": [part.copy() for part in self._moving()], "generator": self._rng.get_state(legacy=False)}
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Go on from the state that a run was in."""
+        for part, value in zip(self._moving(), state["moving"], strict=True):
+            part[...] = value
+        self._rng.set_state(state["generator"])
+
+    def _moving(self) -> list[NDArray]:
+        sampler = self._sampler
+        return [*self.features, *self.labels, sampler.state, sampler.scores, sampler.fresh]
 
 
 class WSABIE(FeatureFactors, FactorEstimator):
@@ -201,13 +218,20 @@ class WSABIE(FeatureFactors, FactorEstimator):
     def _train(self, training: Training, X: Any, labels: Labels) -> None:
         """Run epochs; keep the last factors, or those that are best on the rows held out."""
         self.objective_, self.validation_scores_, self.status_ = [], [], "max_iter"
-        with progress(self.max_iter, type(self).__name__, self.verbose) as advance:
-            for done in range(self.max_iter):
-                self.objective_.append(self._epoch(training, 1 - done / self.max_iter))
+        piece = slot(type(self).__name__)
+        kept = piece.recall()
+        if kept is not None:
+            before = from_arrays(kept)
+            training.go_on(before["training"])
+            self.__dict__.update(before["found"])
+        with progress(self.max_iter, type(self).__name__, self.verbose, len(self.objective_)) as advance:
+            while not self._has_ended() and len(self.objective_) < self.max_iter:
+                self.objective_.append(self._epoch(training, 1 - len(self.objective_) / self.max_iter))
                 advance(f"loss = {self.objective_[-1]:.6g}")
                 self._keep_if_best(training, X, labels)
-                if self._has_ended():
-                    break
+                if piece.active:
+                    found = {name: getattr(self, name) for name in FOUND}
+                    piece.keep(to_arrays({"training": training.state(), "found": found}))
 
     def _epoch(self, training: Training, share: float) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
@@ -237,6 +261,8 @@ class WSABIE(FeatureFactors, FactorEstimator):
         self.validation_scores_.append(score)
 
     def _has_ended(self) -> bool:
+        if not self.objective_:
+            return False
         if self.objective_[-1] <= self.tol * self.objective_[0]:
             self.status_ = "converged"
         elif len(self.objective_) - self.n_iter_ >= self.patience:

@@ -1,25 +1,19 @@
-"""Threads, progress, whole files, optional packages: what every room above needs and none of them owns.
-
-One setting decides how many threads work: :func:`threads`. Our compiled kernels release the GIL and run in
-row ranges on a shared pool; BLAS is limited to the same number. The two alternate, they never nest.
-"""
+"""Threads: ours, those of BLAS, and work that is shared among them."""
 
 from __future__ import annotations
 
-import importlib
 import os
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
-from functools import cache
-from itertools import count, pairwise
+from contextvars import ContextVar, copy_context
+from functools import cache, partial
+from itertools import pairwise
 from numbers import Integral
-from pathlib import Path
-from types import ModuleType
-from typing import IO, Any
+from typing import Any
+
+from labelgap.runtime.blocks import set_within, within
 
 _n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
 
@@ -109,12 +103,8 @@ def threads(n_jobs: int | None) -> Iterator[int]:
     1
     """
     wanted = n_threads(n_jobs)
-    token = _n_threads.set(wanted)
-    try:
-        with _blas(1):
-            yield wanted
-    finally:
-        _n_threads.reset(token)
+    with set_within(_n_threads, wanted), _blas(1):
+        yield wanted
 
 
 @contextmanager
@@ -160,8 +150,9 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
 def in_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
     """Call large independent tasks, as many at a time as there are threads, and yield their results in order.
 
-    Each has its share of the threads for its own loops. A task that draws random numbers brings its own generator, so
-    that the results are the same for any number of threads. After an error those that wait are not begun.
+    Each has its share of the threads for its own loops, and a place of its own. A task that draws random numbers
+    brings its own generator, so that the results are the same for any number of threads. After an error those that
+    wait are not begun.
 
     >>> list(in_parallel([lambda: 1, lambda: 2]))
     [1, 2]
@@ -169,76 +160,15 @@ def in_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
     workers = max(1, min(n_threads(), len(tasks)))
     share = n_threads() // workers
 
-    def run(task: Callable[[], Any]) -> Any:
-        with threads(share):
+    def run(number: int, task: Callable[[], Any]) -> Any:
+        with threads(share), within(f"task {number}"):
             return task()
 
     if workers == 1:
-        yield from map(run, tasks)
+        for number, task in enumerate(tasks):
+            yield run(number, task)
         return
+    calls = [partial(copy_context().run, run, number, task) for number, task in enumerate(tasks)]
     # Left only when the tasks that were begun have ended: none may hold on to a limit of BLAS after an error.
     with ThreadPoolExecutor(workers, thread_name_prefix="labelgap-task") as pool:
-        yield from pool.map(run, tasks)
-
-
-@contextmanager
-def written_whole(path: str | os.PathLike) -> Iterator[IO[bytes]]:
-    """Open a binary file to write that takes its name only when the block succeeds; a failure leaves nothing behind.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with written_whole(Path(folder) / "a") as stream:
-    ...         _ = stream.write(b"text")
-    ...     (Path(folder) / "a").read_text()
-    'text'
-    """
-    path = Path(path)
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {path.parent} to write {path.name} into; create it first.")
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with open(partial, "xb") as stream:
-            yield stream
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def optional(package: str, extra: str) -> ModuleType:
-    """Import an optional package, or say which extra brings it.
-
-    >>> optional("json", "dev").__name__
-    'json'
-    """
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(
-            f"{package} is needed here and not installed; install it with `pip install labelgap[{extra}]`."
-        ) from error
-
-
-@contextmanager
-def progress(total: int | None, title: str, verbose: int) -> Iterator[Callable[[str], None]]:
-    """Show how far a long task is: nothing at 0, a bar at 1, a line for each step from 2 on.
-
-    >>> with progress(2, "Work", verbose=2) as advance:
-    ...     advance("first")
-    ...     advance("second")
-    Work 1/2: first
-    Work 2/2: second
-
-    ``total`` is None where nobody knows how many steps there will be.
-    """
-    if verbose <= 0:
-        yield lambda message: None
-        return
-    if verbose > 1:
-        counter, of = count(1), "" if total is None else f"/{total}"
-        yield lambda message: print(f"{title} {next(counter)}{of}: {message}")
-        return
-    from rich.progress import Progress
-
-    with Progress(transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda message: bar.update(task, advance=1, description=f"{title}: {message}")
+        yield from pool.map(lambda call: call(), calls)

@@ -1,0 +1,135 @@
+"""The order in which candidates of a grid are tried."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain, product
+from typing import Any
+
+from labelgap.model_selection.spaces import Axes, numbers
+
+Point = tuple[int, ...]  # the number of a grid, then an index into each of its axes
+COARSE = 4  # a first look at an axis has about so many steps
+
+
+def stride(axis: Sequence[Any]) -> int:
+    """Return the step of a first look: the largest power of two that makes about four steps of an axis.
+
+    >>> [stride(range(n)) for n in (1, 5, 10, 19, 40)]
+    [1, 1, 2, 4, 8]
+    """
+    step = 1
+    while 2 * step * COARSE < len(axis):
+        step *= 2
+    return step
+
+
+class Plan:
+    """Candidates as points of one or more grids.
+
+    Parameters
+    ----------
+    grids : sequence of dict
+        Values of each parameter; the first parameter is the one that a path goes along.
+    own : mapping
+        The parameters that the estimator has. Where the grid holds them, they come first.
+
+    Examples
+    --------
+    The score is best at a = 7. Steps from a = 4 get shorter; the ends of the coarse grid come last:
+
+    >>> plan = Plan([{"a": list(range(10))}], {"a": 4})
+    >>> tried = []
+    >>> for point in plan.best_first(lambda: min(tried, key=lambda p: abs(p[1] - 7))):
+    ...     tried.append(point)
+    >>> [plan.params(point)["a"] for point in tried]
+    [4, 2, 6, 8, 5, 7, 0]
+    """
+
+    def __init__(self, grids: Sequence[Axes], own: Mapping[str, Any] | None = None) -> None:
+        self.grids, self.own = list(grids), own or {}
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self.in_order())
+
+    def params(self, point: Point) -> dict[str, Any]:
+        """Return the parameters of a point."""
+        axes = self.grids[point[0]]
+        return {name: values[i] for (name, values), i in zip(axes.items(), point[1:], strict=True)}
+
+    def in_order(self, *, backwards: bool = False) -> Iterator[Point]:
+        """Yield every point, path after path, each from its first value on or from its last."""
+        for number, axes in enumerate(self.grids):
+            first, *others = [range(len(values)) for values in axes.values()] or [range(1)]
+            for rest in product(*others):
+                path = reversed(first) if backwards else first
+                yield from ((number, i, *rest) if axes else (number,) for i in path)
+
+    def best_first(self, best: Callable[[], Point], *, every: bool = False) -> Iterator[Point]:
+        """Yield points in the order of what they promise.
+
+        After the start come neighbours of the best so far, at first far ones, until the nearest hold nothing better;
+        then what is left of a coarse look along the whole paths, and the neighbours again if that found a better one.
+        ``best`` says which of the points that were yielded is the best one. Only with ``every`` do all others follow.
+        """
+        seen: set[Point] = set()
+        starts = ((number, *self._start(axes)) for number, axes in enumerate(self.grids))
+        for point in chain(starts, self._promising(best), self.in_order() if every else ()):
+            if point not in seen:
+                seen.add(point)
+                yield point
+
+    def _promising(self, best: Callable[[], Point]) -> Iterator[Point]:
+        yield from self._around_best(best)
+        before = best()
+        yield from self._coarse_look()
+        if best() != before:
+            yield from self._around_best(best)
+
+    def _coarse_look(self) -> Iterator[Point]:
+        """Yield every so many points of the path of each grid, from the start outwards."""
+        for number, axes in enumerate(self.grids):
+            middle, *others = self._start(axes) or (0,)
+            path = next(iter(axes.values()), [None])
+            places = range(middle % stride(path), len(path), stride(path))
+            for place in sorted(places, key=lambda i: (abs(i - middle), i)):
+                yield (number, place, *others) if axes else (number,)
+
+    def _around_best(self, best: Callable[[], Point]) -> Iterator[Point]:
+        """Yield the neighbours of the best on each axis, at first far ones, until the nearest hold nothing better."""
+        largest = max((stride(values) for axes in self.grids for values in axes.values()), default=1)
+        while True:
+            before = best()
+            for axis in range(1, len(before)):
+                yield from self._neighbours(best(), axis, largest)
+            if best() == before:
+                if largest == 1:
+                    return
+                largest //= 2
+
+    def _neighbours(self, point: Point, axis: int, largest: int) -> Iterator[Point]:
+        """Yield the points beside one on an axis; on one that has no order all of its points."""
+        if axis >= len(point):  # the best has gone over to a grid with fewer axes
+            return
+        values = list(self.grids[point[0]].values())[axis - 1]
+        step = min(largest, stride(values))
+        places = (point[axis] - step, point[axis] + step) if numbers(values) else range(len(values))
+        for place in places:
+            if 0 <= place < len(values):
+                yield (*point[:axis], place, *point[axis + 1 :])
+
+    def _start(self, axes: Axes) -> Point:
+        """Return the index of the estimator's own value on each axis, or the middle."""
+        return tuple(
+            values.index(self.own[name]) if name in self.own and self.own[name] in values else (len(values) - 1) // 2
+            for name, values in axes.items()
+        )
+
+
+def distance(a: Point, b: Point) -> float:
+    """Return how many steps lie between two points; those of two grids are infinitely far apart.
+
+    >>> distance((0, 1, 5), (0, 2, 3)), distance((0, 1), (1, 1))
+    (3, inf)
+    """
+    return sum(abs(i - j) for i, j in zip(a, b, strict=True)) if a[0] == b[0] else float("inf")
