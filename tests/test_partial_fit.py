@@ -1,0 +1,329 @@
+"""Further rows and labels: exact where it says so, near a full fit elsewhere, and nothing changed by an error."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from labelgap import LEML, Labels, OneClassMF, load
+from labelgap.losses import get_loss
+from labelgap.objectives.anchor import Anchor
+from labelgap.objectives.base import Ridge
+
+TIGHT = {"tol": 1e-12, "max_iter": 2000, "dtype": "float64", "random_state": 0}
+MAKERS = {
+    "LEML": lambda **given: LEML(3, alpha=0.5, **TIGHT | given),
+    "LEML logistic": lambda **given: LEML(3, alpha=0.5, loss="logistic", **TIGHT | {"tol": 1e-9} | given),
+    "OneClassMF": lambda **given: OneClassMF(3, alpha=0.5, **TIGHT | {"tol": 1e-9} | given),
+    "OneClassMF subsampled": lambda **given: OneClassMF(
+        3, alpha=0.5, negatives="subsampled", **TIGHT | {"tol": 1e-7} | given
+    ),
+}
+every = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+OLD, KNOWN = 90, 6
+
+
+@pytest.fixture
+def data(planted):
+    """Planted rows of which the last are new, and labels of which the last two are."""
+    return planted(n=120, d=8, L=8, k=3)
+
+
+def first(make, data, Y=None, **given):
+    """A model of the old rows and labels."""
+    Y = data.Y if Y is None else Y
+    return make(**given).fit(data.X[:OLD], Y[:OLD, :KNOWN])
+
+
+def with_constant(X):
+    """The features that stand left of W."""
+    return np.hstack([X, np.ones((len(X), 1))])
+
+
+def ridge_given(model, X, Y, alpha):
+    """The labels' factors that minimise ½ ‖Y − B Hᵀ‖² + (α/2) ‖H‖² for the W of a model, by normal equations."""
+    B = with_constant(X) @ np.vstack([model.feature_factors_, model.intercept_factors_])
+    return np.linalg.solve(B.T @ B + alpha * np.eye(B.shape[1]), B.T @ Y).T
+
+
+class TestWithoutPast:
+    """W is held, and H learns from further rows and what is remembered of the others."""
+
+    def test_squared_loss_is_ridge_regression_on_all_rows(self, data):
+        model = first(MAKERS["LEML"], data)
+        W = model.feature_factors_.copy()
+        model.partial_fit(data.X[OLD:], data.Y[OLD:])
+        Y = data.Y.astype(float)
+        Y[:OLD, KNOWN:] = 0  # nobody said that an old row has a new label
+        np.testing.assert_allclose(model.label_factors_, ridge_given(model, data.X, Y, 0.5), atol=1e-5)
+        np.testing.assert_array_equal(model.feature_factors_, W)
+
+    def test_two_batches_are_one(self, data):
+        model = first(MAKERS["LEML"], data)
+        at_once = copy.deepcopy(model).partial_fit(data.X[OLD:], data.Y[OLD:])
+        middle = OLD + 11
+        model.partial_fit(data.X[OLD:middle], data.Y[OLD:middle]).partial_fit(data.X[middle:], data.Y[middle:])
+        np.testing.assert_allclose(model.label_factors_, at_once.label_factors_, atol=1e-10)
+        np.testing.assert_allclose(model.memory_["curvature"], at_once.memory_["curvature"], atol=1e-10)
+
+    def test_unknown_old_rows_say_nothing_of_new_labels(self, data):
+        Y = sp.coo_array(np.ones_like(data.Y))
+        Y.data = data.Y[Y.coords].astype(float)
+        Y = sp.csr_array(Y)
+        model = first(lambda **_: LEML(3, alpha=0.5, absent="unknown", **TIGHT), data, Y)
+        model.partial_fit(data.X[OLD:], Y[OLD:])
+        alone = ridge_given(model, data.X[OLD:], data.Y[OLD:], 0.5)
+        np.testing.assert_allclose(model.label_factors_[KNOWN:], alone[KNOWN:], atol=2e-3)
+
+    def test_the_gradient_vanishes_with_gaps_and_other_losses(self, data):
+        """Σ over new rows of ℓ'(Y_ij, b_i·h) b_i + (w_j M + α)(h − h_j) = 0, from loops over cells."""
+        model = first(MAKERS["LEML logistic"], data)
+        before = copy.deepcopy(model)
+        Y = np.where(data.observed, data.Y, np.nan)[OLD:]
+        model.partial_fit(data.X[OLD:], Y)
+        B = with_constant(data.X[OLD:]) @ np.vstack([model.feature_factors_, model.intercept_factors_])
+        memory, slope = before.memory_, get_loss("logistic").functions().gradient
+        for j, h in enumerate(model.label_factors_):
+            known = ~np.isnan(Y[:, j])
+            old = j < KNOWN
+            start = before.label_factors_[j] if old else memory["blank"]
+            weight = memory["weights"][j] if old else memory["blank_weight"]
+            gradient = sum(slope(2 * Y[i, j] - 1, B[i] @ h) * B[i] for i in np.flatnonzero(known))
+            gradient = gradient + (weight * memory["curvature"] + 0.5 * np.eye(3)) @ (h - start)
+            assert np.abs(gradient).max() < 0.05
+
+    def test_a_label_that_no_row_had_starts_where_a_fit_would_put_it(self, data):
+        Y = np.hstack([data.Y[:OLD, :KNOWN], np.zeros((OLD, 1), int)])
+        model = MAKERS["OneClassMF"]().fit(data.X[:OLD], Y)
+        np.testing.assert_allclose(model.memory_["blank"], model.label_factors_[-1], atol=1e-3)
+
+    @every
+    def test_scores_come_near_those_of_a_fit(self, make, data):
+        Y = data.Y.copy()
+        Y[:OLD, KNOWN:] = 0
+        full, model = make().fit(data.X, Y), first(make, data).partial_fit(data.X[OLD:], data.Y[OLD:])
+        assert np.corrcoef(*(m.decision_function(data.X).ravel() for m in (full, model)))[0, 1] > 0.9
+        assert (model.n_iter_, model.objective_, model.status_) == (0, [], "converged")
+
+
+class TestWithPast:
+    """A few alternations over all rows from the factors at hand."""
+
+    @pytest.mark.parametrize("name", ["LEML", "LEML logistic", "OneClassMF"])
+    def test_enough_alternations_reach_the_objective_of_a_fit(self, name, data):
+        make = MAKERS[name]
+        full, model = make().fit(data.X, data.Y), first(make, data)
+        model.partial_fit(data.X[OLD:], data.Y[OLD:], past=(data.X[:OLD], data.Y[:OLD]), alternations=2000)
+        assert model.objective_[-1] == pytest.approx(full.objective_[-1], rel=1e-4)
+        assert model.n_iter_ == len(model.objective_)
+        assert model.status_ == "converged"
+        np.testing.assert_allclose(model.decision_function(data.X), full.decision_function(data.X), atol=0.05)
+
+    @every
+    def test_few_alternations_lower_the_objective(self, make, data):
+        model = first(make, data)
+        model.partial_fit(data.X[OLD:], data.Y[OLD:], past=(data.X[:OLD], data.Y[:OLD]), alternations=4)
+        assert model.n_iter_ <= 4
+        assert (np.diff(model.objective_) <= 1e-9).all()
+
+    def test_the_labels_of_before_will_do(self, data):
+        """A new label that the past does not have is one that its rows have not."""
+        Y = data.Y.copy()
+        Y[:OLD, KNOWN:] = 0
+        short, whole = (
+            first(MAKERS["LEML"], data).partial_fit(data.X[OLD:], data.Y[OLD:], past=(data.X[:OLD], past))
+            for past in (Y[:OLD, :KNOWN], Y[:OLD])
+        )
+        np.testing.assert_array_equal(short.label_factors_, whole.label_factors_)
+
+    def test_gaps_in_either(self, data):
+        gaps = Labels(data.Y, data.observed)
+        model = LEML(3, alpha=0.5, **TIGHT).fit(data.X[:OLD], gaps[:OLD])
+        full = LEML(3, alpha=0.5, **TIGHT).fit(data.X, gaps)
+        model.partial_fit(data.X[OLD:], gaps[OLD:], past=(data.X[:OLD], gaps[:OLD]), alternations=2000)
+        assert model.objective_[-1] == pytest.approx(full.objective_[-1], rel=1e-4)
+
+    def test_settled_factors_stay_after_the_first_alternation(self, data):
+        model = first(MAKERS["LEML"], data, tol=0.5)
+        model.partial_fit(data.X[OLD:], data.Y[OLD:, :KNOWN], past=(data.X[:OLD], data.Y[:OLD, :KNOWN]))
+        assert (model.n_iter_, model.status_) == (1, "converged")
+
+    def test_kernels_keep_their_rows(self, data):
+        model = first(lambda **_: LEML(3, kernel="rbf", alpha=0.1, **TIGHT | {"tol": 1e-6}), data)
+        kept = model.training_rows_.copy()
+        for past in (None, (data.X[:OLD], data.Y[:OLD])):
+            grown = copy.deepcopy(model).partial_fit(data.X[OLD:], data.Y[OLD:], past=past)
+            np.testing.assert_array_equal(grown.training_rows_, kept)
+            assert grown.predict(data.X).shape == data.Y.shape
+
+
+class TestRecommenders:
+    """Rows without features, and what belongs to rows and labels beside the positives."""
+
+    def test_rows_without_features_are_kept_by_the_model(self, data):
+        model = OneClassMF(3, alpha=0.5, **TIGHT | {"tol": 1e-8}).fit(None, data.Y[:OLD, :KNOWN])
+        full = OneClassMF(3, alpha=0.5, **TIGHT | {"tol": 1e-8}).fit(None, data.Y)
+        model.partial_fit(None, data.Y[OLD:], past=(None, data.Y[:OLD]), alternations=1000)
+        assert model.objective_[-1] == pytest.approx(full.objective_[-1], rel=1e-4)
+        assert model.row_factors_.shape == (len(data.Y), 3)
+        np.testing.assert_array_equal(model.seen_.toarray(), data.Y)
+        short = OneClassMF(3, alpha=0.5, **TIGHT).fit(None, data.Y[:OLD]).partial_fit(None, data.Y[OLD:])
+        np.testing.assert_array_equal(short.seen_.toarray(), data.Y)
+        assert short.recommend([len(data.Y) - 1], k=2)[0].shape == (1, 2)
+
+    def test_kept_rows_grow(self, data):
+        model = first(MAKERS["OneClassMF"], data, keep_rows=True)
+        kept = copy.deepcopy(model).partial_fit(data.X[OLD:], data.Y[OLD:], row_weights=np.full(30, 2.0))
+        np.testing.assert_array_equal(kept.row_weights_, [1.0] * OLD + [2.0] * 30)
+        np.testing.assert_allclose(kept.row_factors_, kept._embed(data.X), atol=1e-10)
+        assert kept.seen_.shape == data.Y.shape
+        assert not kept.seen_[:OLD, KNOWN:].nnz
+        assert kept.fold_in_labels(np.ones((1, len(data.Y)))).shape == (1, 3)
+        past = data.X[:OLD], data.Y[:OLD]
+        whole = model.partial_fit(data.X[OLD:], data.Y[OLD:], past=past, row_weights=np.full(len(data.Y), 2.0))
+        np.testing.assert_array_equal(whole.seen_.toarray(), data.Y)
+        np.testing.assert_array_equal(whole.row_weights_, np.full(len(data.Y), 2.0))
+
+    def test_graphs_and_label_features_go_with_the_past(self, data):
+        Z = np.random.default_rng(0).standard_normal((data.Y.shape[1], 4))
+        ring = sp.csr_array(np.roll(np.eye(len(data.X)), 1, 0) + np.roll(np.eye(len(data.X)), -1, 0))
+        full = MAKERS["OneClassMF"]().fit(data.X, data.Y, row_graph=ring, label_features=Z)
+        model = MAKERS["OneClassMF"]().fit(
+            data.X[:OLD], data.Y[:OLD, :KNOWN], row_graph=ring[:OLD, :OLD], label_features=Z[:KNOWN]
+        )
+        model.partial_fit(
+            data.X[OLD:],
+            data.Y[OLD:],
+            past=(data.X[:OLD], data.Y[:OLD]),
+            row_graph=ring,
+            label_features=Z,
+            alternations=1000,
+        )
+        assert model.objective_[-1] == pytest.approx(full.objective_[-1], rel=1e-4)
+        assert model.label_feature_factors_.shape == (4, 3)
+        assert model.label_factors_.shape == (len(Z), 3)
+
+
+@every
+def test_first_call_is_a_fit(make, data):
+    fitted, grown = make().fit(data.X, data.Y), make().partial_fit(data.X, data.Y)
+    np.testing.assert_array_equal(fitted.label_factors_, grown.label_factors_)
+    assert fitted.objective_ == grown.objective_
+
+
+@every
+@pytest.mark.parametrize("with_past", [False, True])
+def test_grown_models_are_whole(make, with_past, data, tmp_path):
+    """Predictions keep their container, and a file brings everything back, to grow further."""
+    past = (data.X[:OLD], data.Y[:OLD]) if with_past else None
+    model = first(make, data).partial_fit(sp.csr_array(data.X[OLD:]), sp.csr_array(data.Y[OLD:]), past=past)
+    assert model.n_labels_ == data.Y.shape[1]
+    assert model.n_features_in_ == data.X.shape[1]
+    assert isinstance(model.predict(data.X), np.ndarray)
+    assert model.predict(data.X).dtype == data.Y.dtype
+    model.save(tmp_path / "model")
+    again = load(tmp_path / "model", mmap=True)
+    np.testing.assert_array_equal(again.decision_function(data.X), model.decision_function(data.X))
+    for one in (again, model):
+        one.partial_fit(data.X[:10], data.Y[:10])
+    np.testing.assert_array_equal(again.label_factors_, model.label_factors_)
+
+
+def test_names_of_labels_are_matched(data):
+    names = [f"l{j}" for j in range(data.Y.shape[1])]
+    frame = pd.DataFrame(data.Y, columns=names)
+    plain = first(MAKERS["LEML"], data).partial_fit(data.X[OLD:], data.Y[OLD:], past=(data.X[:OLD], data.Y[:OLD]))
+    model = LEML(3, alpha=0.5, **TIGHT).fit(data.X[:OLD], frame.iloc[:OLD, :KNOWN])
+    mixed = frame[[*names[KNOWN:], *names[:KNOWN][::-1]]]
+    with pytest.raises(ValueError, match="no column 'l2'"):
+        model.partial_fit(data.X[OLD:], mixed.iloc[OLD:].drop(columns="l2"))
+    with pytest.raises(ValueError, match=r"2 labels without a name.*pass a data frame"):
+        model.partial_fit(data.X[OLD:], data.Y[OLD:])
+    model.partial_fit(data.X[OLD:], mixed.iloc[OLD:], past=(data.X[:OLD], mixed.iloc[:OLD]))
+    np.testing.assert_array_equal(model.label_names_in_, names)
+    np.testing.assert_array_equal(model.label_factors_, plain.label_factors_)
+
+
+WRONG = {
+    "fewer labels": (lambda d: ((d.X[OLD:], d.Y[OLD:, :3]), {}), "Y has 3 labels and .* knows 6"),
+    "no labels": (lambda d: ((d.X[OLD:], None), {}), "Y is None"),
+    "other features": (lambda d: ((d.X[OLD:, :3], d.Y[OLD:]), {}), "X has 3 features"),
+    "other rows": (lambda d: ((d.X[OLD:], d.Y[:3]), {}), "30 rows and Y has 3"),
+    "no pair": (lambda d: ((d.X[OLD:], d.Y[OLD:]), {"past": d.X}), "pass past=\\(X, Y\\)"),
+    "labels of past": (
+        lambda d: ((d.X[OLD:], d.Y[OLD:]), {"past": (d.X[:OLD], d.Y[:OLD, :7])}),
+        "past has 7 labels; pass the 6 of before, or the 8",
+    ),
+    "alternations": (lambda d: ((d.X[OLD:], d.Y[OLD:]), {"alternations": 0}), "alternations=0"),
+    "numbers": (lambda d: ((d.X[OLD:] * 1e200, d.Y[OLD:]), {"past": (d.X[:OLD], d.Y[:OLD])}), "too large"),
+}
+
+
+@pytest.mark.parametrize("name", ["LEML", "OneClassMF"])
+@pytest.mark.parametrize(("call", "message"), WRONG.values(), ids=WRONG)
+def test_errors_change_nothing(call, message, name, data):
+    model = first(MAKERS[name], data)
+    before = copy.deepcopy(vars(model))
+    given, options = call(data)
+    with pytest.raises(ValueError, match=message):
+        model.partial_fit(*given, **options)
+    assert vars(model).keys() == before.keys()
+    np.testing.assert_equal(vars(model), before)
+
+
+def test_errors_of_recommenders(data):
+    Z = np.eye(KNOWN)
+    with pytest.raises(ValueError, match="goes with a fitted model"):
+        OneClassMF().partial_fit(data.X, data.Y, past=(data.X, data.Y))
+    model = first(MAKERS["OneClassMF"], data)
+    with pytest.raises(ValueError, match=r"X is None, .* with features .* pass their features"):
+        model.partial_fit(None, data.Y)
+    with pytest.raises(ValueError, match="row_graph needs the rows of before"):
+        model.partial_fit(data.X[OLD:], data.Y[OLD:], row_graph=np.eye(30))
+    with pytest.raises(ValueError, match="fitted without label_features"):
+        model.partial_fit(data.X[OLD:], data.Y[OLD:], label_features=np.eye(8))
+    with pytest.raises(ValueError, match=r"X is given, .* without features .* pass None"):
+        MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(data.X, data.Y)
+    with pytest.raises(ValueError, match=r"past has 3 rows, .* knows its 120 rows by number"):
+        MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(None, data.Y, past=(None, data.Y[:3]))
+    model = MAKERS["OneClassMF"]().fit(data.X[:OLD], data.Y[:OLD, :KNOWN], label_features=Z)
+    with pytest.raises(ValueError, match="label_features is missing"):
+        model.partial_fit(data.X[OLD:], data.Y[OLD:])
+    model = first(MAKERS["LEML"], data)
+    del model.memory_
+    with pytest.raises(ValueError, match=r"remembers nothing .* pass past"):
+        model.partial_fit(data.X[OLD:], data.Y[OLD:])
+
+
+def test_an_interrupt_keeps_the_last_whole_alternation(data):
+    class Stop:
+        def __call__(self, told):
+            raise KeyboardInterrupt
+
+    model = first(MAKERS["LEML"], data).set_params(callbacks=[Stop()])
+    with pytest.raises(KeyboardInterrupt):
+        model.partial_fit(data.X[OLD:], data.Y[OLD:], past=(data.X[:OLD], data.Y[:OLD]))
+    assert model.status_ == "stopped"
+    assert model.n_labels_ == data.Y.shape[1]
+    assert model.predict(data.X).shape == data.Y.shape
+
+
+@pytest.mark.parametrize("weights", [np.ones((4, 1)), np.arange(1.0, 5.0)[:, None]])
+def test_anchor_is_its_quadratic(weights):
+    rng = np.random.default_rng(0)
+    at, H, S = rng.standard_normal((3, 4, 2))
+    half = rng.standard_normal((2, 2))
+    anchor = Anchor(at, half @ half.T, weights, 0.3)
+    blocks = [w * half @ half.T + 0.3 * np.eye(2) for w in weights.ravel()]
+    away = H - at
+    assert anchor.value(H) == pytest.approx(0.5 * sum(a @ K @ a for a, K in zip(away, blocks)))
+    model = anchor.model(H)
+    np.testing.assert_allclose(model.gradient, [K @ a for a, K in zip(away, blocks)])
+    np.testing.assert_allclose(model.hessp(S), [K @ s for s, K in zip(S, blocks)])
+    ridge = Ridge(0.3, at=at)
+    assert ridge.value(H) == pytest.approx(0.15 * (away**2).sum())
+    np.testing.assert_allclose(ridge.model(H).gradient, 0.3 * away)
