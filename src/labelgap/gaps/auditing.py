@@ -100,12 +100,15 @@ def audit(
 ) -> Audit:
     """Rank the labels that were probably forgotten, and those that are probably wrong.
 
-    Each row is scored by a model that was fitted without it. Scores, and whether a row has another label, are
-    calibrated to f = P(label is written | row): where a row has none at all, something was forgotten. Under the
-    assumption that a positive of label j is written down with the same probability c_j in every row ("missing at
-    random per label"),
+    Each row is scored by a model that was fitted without it, and the scores are calibrated to
+    f = P(label is written | row). What other labels the row has does not enter: where every row has one at least, a
+    row without others would give its own label away. Under the assumption that a positive of label j is written down
+    with the same probability c_j in every row ("missing at random per label"),
 
         P(positive | not written) = (1 − c_j) / c_j · f / (1 − f),   at most 1            (Elkan and Noto 2008).
+
+    A label that is there is wrong with the probability ε (1 − g) / f, where g = (f − ε) / (c_j − ε) is that of a
+    positive and ε the share of the negatives that are written down, read off the less likely half of all cells.
 
     c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
     cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
@@ -159,10 +162,8 @@ def audit(
 
 def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
     """Return f, the calibrated probability of each cell that its label is written down."""
-    others = np.diff(labels.positives.indptr)[cells.rows] - cells.positive
-    inputs = np.column_stack([cells.scores, others == 0])
-    calibration = Calibration(labels.shape[1], own=OWN)
-    return calibration.fit(inputs, cells.labels, cells.positive, cells.weights).predict(inputs, cells.labels)
+    calibration, scores = Calibration(labels.shape[1], own=OWN), cells.scores[:, None]
+    return calibration.fit(scores, cells.labels, cells.positive, cells.weights).predict(scores, cells.labels)
 
 
 def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> NDArray[np.float64]:
@@ -181,6 +182,19 @@ def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> NDArray[
     return np.clip((yes + PRIOR_CELLS * overall) / (total + PRIOR_CELLS), CLIP, 1 - CLIP)
 
 
+def estimate_wrong(cells: Cells, written: NDArray) -> float:
+    """Return ε, the share of written labels among the less likely half of the cells, of which none should be.
+
+    >>> cells = Cells(np.arange(4), np.zeros(4, int), np.zeros(4), np.array([1, 1, 1, 0], bool), np.ones(4))
+    >>> estimate_wrong(cells, np.array([0.9, 0.8, 0.1, 0.1]))
+    0.5
+    """
+    order = np.argsort(written, kind="stable")
+    reached = np.cumsum(cells.weights[order])
+    half = order[: np.searchsorted(reached, reached[-1] / 2) + 1]
+    return float(np.average(cells.positive[half], weights=cells.weights[half]))
+
+
 def _missing(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
     absent = np.flatnonzero(~cells.positive & (cells.weights == 1))
     f, c = written[absent], shares[cells.labels[absent]]
@@ -188,8 +202,10 @@ def _missing(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
 
 
 def _doubtful(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
-    there = np.flatnonzero(cells.positive)
-    return _ranked(cells.where(there), 1 - written[there] / shares[cells.labels[there]])
+    there, noise = np.flatnonzero(cells.positive), estimate_wrong(cells, written)
+    f, c = written[there], shares[cells.labels[there]]
+    positive = np.clip((f - noise) / np.maximum(c - noise, CLIP), 0.0, 1.0)
+    return _ranked(cells.where(there), noise * (1 - positive) / f)
 
 
 def _ranked(cells: Cells, estimates: NDArray) -> Suggestions:

@@ -102,7 +102,9 @@ def _place(label: int | str, names: list[str], n_labels: int) -> int:
         if label not in names:
             near = difflib.get_close_matches(label, names, 3)
             some = ("did you mean " if near else "there are ") + " or ".join(map(repr, near or names[:5]))
-            raise ValueError(f"label={label!r} is none of the {n_labels} labels of the model; {some}{'?' if near else ' …'}")
+            raise ValueError(
+                f"label={label!r} is none of the {n_labels} labels of the model; {some}{'?' if near else ' …'}"
+            )
         return names.index(label)
     if not 0 <= int(label) < n_labels:
         raise ValueError(f"label={label!r} is out of range; pass a number from 0 to {n_labels - 1}.")
