@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from labelgap.commands.cli import one_error, register
+from labelgap.commands.cli import register
+from labelgap.commands.terminal import one_error
 
 app = typer.Typer(no_args_is_help=True, help="Multi-label learning when labels have gaps.", rich_markup_mode=None)
 data = typer.Typer(no_args_is_help=True, help="Look at and fetch datasets.")

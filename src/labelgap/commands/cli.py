@@ -3,76 +3,32 @@
 from __future__ import annotations
 
 import json as json_module
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-DataFile = Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; or XMC text, svmlight, ARFF, npz.")]
-ModelFile = Annotated[Path, typer.Option(help="A model that `labelgap fit` wrote.")]
-Text = Annotated[str, typer.Option(help="The columns that hold the text, such as title,content.")]
-Tags = Annotated[str, typer.Option(help="The column that lists the tags.")]
-LabelColumns = Annotated[str, typer.Option(help="Instead of --tags, a column for each label; blank is unknown.")]
-Separator = Annotated[str | None, typer.Option(help="What stands between tags; found out by default.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Seed = Annotated[int | None, typer.Option(help="Makes it repeatable.")]
-Folds = Annotated[int, typer.Option(min=2, help="How many models judge rows that they have not seen.")]
-FixedSeed = Annotated[int, typer.Option(help="Decides the folds, and what the models draw.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option(
-        help="A folder to keep what is done: if the command is stopped or killed, the same command goes on from "
-        "there. Removed at the end. Methods that do not work in pieces (PLST, NaiveBayes, MC1 …) start over."
-    ),
-]
+from labelgap.commands.terminal import (
+    Checkpoint,
+    DataFile,
+    FixedSeed,
+    Folds,
+    Json,
+    LabelColumns,
+    ModelFile,
+    Quiet,
+    Seed,
+    Separator,
+    Tags,
+    Text,
+    one_error,
+    show,
+    show_table,
+    waiting,
+)
+
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-@contextmanager
-def one_error(checkpoint: Path | None = None) -> Iterator[None]:
-    """Turn what a user can mend into one line and the exit code 1; Ctrl-C is 130."""
-    try:
-        yield
-    except (ValueError, OSError, ImportError, TypeError) as error:
-        typer.echo(f"labelgap: {error}", err=True)
-        raise typer.Exit(1) from error
-    except KeyboardInterrupt:
-        kept = checkpoint is not None and checkpoint.is_dir()
-        what = f"the same command goes on from {checkpoint}" if kept else "nothing was written"
-        typer.echo(f"labelgap: stopped; {what}.", err=True)
-        raise typer.Exit(130) from None
-
-
-def show(found: dict[str, Any], as_json: bool) -> None:
-    """Print names and values."""
-    if as_json:
-        typer.echo(json_module.dumps(found, ensure_ascii=False, indent=1))
-        return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False)
-    for name, value in found.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    Console().print(table)
-
-
-@contextmanager
-def waiting(what: str, quiet: bool) -> Iterator[None]:
-    """Show what goes on and how far it is, where a person looks."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    from labelgap.runtime import bars, progress, reporting
-
-    with bars(console=Console(stderr=True)) as display, reporting(display), progress(None, what, 0):
-        yield
 
 
 def fit(
@@ -146,7 +102,7 @@ def tune(
             show(told | {"table": tuning.records(found)}, json)
         else:
             names, rows = tuning.columns_and_rows(found)
-            _table(names, (list(map(tuning.shown, row)) for row in rows))
+            show_table(names, (list(map(tuning.shown, row)) for row in rows))
             show(told, json)
         if found.status == "interrupted":
             typer.echo("labelgap: stopped; no model was written.", err=True)
@@ -182,22 +138,11 @@ def predict(
             for row in rows:
                 typer.echo(json_module.dumps(row, ensure_ascii=False))
         else:
-            _table(["row", "tags"], ([str(row["row"]), _with_scores(row)] for row in rows))
+            show_table(["row", "tags"], ([str(row["row"]), _with_scores(row)] for row in rows))
 
 
 def _with_scores(row: dict[str, Any]) -> str:
     return ", ".join(f"{tag} ({score:.2f})" for tag, score in zip(row["tags"], row["scores"], strict=True))
-
-
-def _table(columns: list[str], rows: Iterator[list[str]]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*map(escape, row))
-    Console().print(table)
 
 
 def evaluate(
@@ -261,7 +206,7 @@ def audit(
                 write_records(output, gaps.AUDIT_COLUMNS, gaps.audit_rows(found, rows, names, None))
         if not json:
             shown = (list(map(str, row)) for row in gaps.audit_rows(found, rows, names, top))
-            _table(gaps.AUDIT_COLUMNS, shown)
+            show_table(gaps.AUDIT_COLUMNS, shown)
         show(gaps.audit_summary(found, rows, 500), json)
 
 
@@ -325,7 +270,7 @@ def explain(
         typer.echo(f"decision {found.decision:+.3f}: {'yes' if found.decision > 0 else 'no'}")
         for kind, arguments in (("feature", found.features), ("known label", found.labels)):
             if arguments:
-                _table([kind, "weight"], ([name, f"{weight:+.4f}"] for name, weight in arguments))
+                show_table([kind, "weight"], ([name, f"{weight:+.4f}"] for name, weight in arguments))
 
 
 def inspect(path: Annotated[Path, typer.Argument(help="A model.")], json: Json = False) -> None:

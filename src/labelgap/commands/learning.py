@@ -54,7 +54,7 @@ def fit(
     with resumable(checkpoint, "fit", {"data": path}, columns, **options):
         model.fit(data.X, data.Y)
         seconds = time.perf_counter() - start
-        _remember(model, columns, data)
+        remember(model, columns, data)
         model.save(output)
     labels = as_labels(data.Y)
     return {
@@ -70,7 +70,7 @@ def fit(
     }
 
 
-def _remember(model: MultiLabelEstimator, columns: Columns, data: Data) -> None:
+def remember(model: MultiLabelEstimator, columns: Columns, data: Data) -> None:
     """Keep what the next commands need: the columns, and the names of labels."""
     if data.is_text:
         model.columns_ = {"text": columns.text, "tags": columns.tags, "labels": columns.labels}

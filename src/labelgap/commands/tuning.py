@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from labelgap.commands.inputs import Columns, load_data
-from labelgap.commands.learning import _remember
+from labelgap.commands.learning import remember
 from labelgap.commands.options import find_class, make_estimator, parameters_of, parse_options
 from labelgap.datasets import write_records
 from labelgap.datasets.tabular import table_format
@@ -55,7 +55,7 @@ def tune(
     if table is not None:
         write_records(table, *columns_and_rows(found))
     if output is not None and found.estimator is not None:
-        _remember(found.estimator, columns, data)
+        remember(found.estimator, columns, data)
         found.estimator.save(output)
     return found
 

@@ -92,9 +92,17 @@ def split_tags(values: Sequence[Any], separator: str | None = None) -> list[list
     >>> split_tags(["red wine, cheese", ["a b"]])
     [['red wine', 'cheese'], ['a b']]
     """
-    if separator is None:
-        separator = next((mark for mark in SEPARATORS if any(mark in v for v in values if isinstance(v, str))), None)
-    return [_split(value, separator) for value in values]
+    mark = find_separator(values) if separator is None else separator
+    return [_split(value, mark) for value in values]
+
+
+def find_separator(values: Sequence[Any]) -> str | None:
+    """Return what stands between the tags of a column; None is blanks.
+
+    >>> find_separator(["red wine, cheese", None]), find_separator(["a b"])
+    (',', None)
+    """
+    return next((mark for mark in SEPARATORS if any(mark in text for text in values if isinstance(text, str))), None)
 
 
 def _split(value: Any, separator: str | None) -> list[str]:

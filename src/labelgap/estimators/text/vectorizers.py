@@ -15,7 +15,7 @@ from sklearn.preprocessing import normalize
 
 _MARKUP = re.compile(r"<[a-zA-Z/!][^>]*>")
 # Words may hold marks inside (can't, cooking-time, node.js) and end in some (c++, c#).
-_TOKEN = r"\b\w(?:[\w'.+#-]*\w)?[+#]*"
+TOKEN = r"\b\w(?:[\w'.+#-]*\w)?[+#]*"
 
 
 def without_markup(text: str) -> str:
@@ -90,7 +90,7 @@ def _idf(counts: Any) -> NDArray:
 
 
 def _options(ngrams: tuple[int, int]) -> dict[str, Any]:
-    return {"preprocessor": plain_text, "token_pattern": _TOKEN, "ngram_range": tuple(ngrams)}
+    return {"preprocessor": plain_text, "token_pattern": TOKEN, "ngram_range": tuple(ngrams)}
 
 
 def _counter(ngrams: tuple[int, int], size: int, vocabulary: NDArray | None) -> Any:

@@ -1,0 +1,370 @@
+"""The page in a real browser: one server of the command line, one Chromium, most steps by keyboard."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from test_reviews import HOSTILE, write_posts
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+TOKEN = "open-sesame"
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
+
+
+def labelgap(*words):
+    return [sys.executable, "-m", "labelgap", *map(str, words)]
+
+
+class Server:
+    """A server that can be killed and started again at the same address."""
+
+    def __init__(self, folder, *options, data="posts.csv"):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        words = ["serve", folder / "model", "--port", self.port, "--json", *options]
+        words += ["--data", folder / data, "--reviews", folder / "reviews.sqlite"] if data else []
+        self.command = labelgap(*words)
+        self.url = f"http://127.0.0.1:{self.port}/"
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        assert json.loads(self.process.stdout.readline())["url"] + "/" == self.url
+        self.process.stdout.close()
+
+    def stop(self, sign=signal.SIGTERM):
+        os.kill(self.process.pid, sign)
+        self.process.wait(30)
+
+    def get(self, path, **query):
+        return httpx.get(self.url + path, params=query, timeout=30)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Return a folder with posts, and a model that the command line fitted on them."""
+    found = tmp_path_factory.mktemp("page")
+    write_posts(found / "posts.csv")
+    words = ["--text", "title,content", "--tags", "tags", "--output", found / "model", "--json"]
+    subprocess.run(labelgap("fit", found / "posts.csv", *words), check=True, capture_output=True)
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(folder):
+    found = Server(folder)
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def a_page(chromium, width=1280, height=800, **options):
+    """Open a page that notes every request, error and dialog."""
+    context = chromium.new_context(viewport={"width": width, "height": height}, accept_downloads=True, **options)
+    page = context.new_page()
+    seen = SimpleNamespace(requests=[], errors=[], dialogs=[])
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.on("pageerror", lambda error: seen.errors.append(str(error)))
+    page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+    page.set_default_timeout(20_000)
+    yield page, seen
+    context.close()
+    assert seen.errors == []
+
+
+@pytest.fixture
+def page(chromium, server):
+    """Return a page at the review, which leaves the host alone and runs nothing of the data."""
+    with a_page(chromium) as (page, seen):
+        page.goto(server.url)
+        page.wait_for_selector(".asked-label:not(:empty)", timeout=60_000)
+        yield page
+        assert page.evaluate("window.hit") is None
+        assert seen.dialogs == []
+        assert all(url.startswith((server.url, "blob:" + server.url)) for url in seen.requests)
+
+
+def shown_card(page):
+    """Return the row and the label that are asked about, once the document is there."""
+    page.wait_for_selector(".sheet[aria-busy=false]")
+    row = page.inner_text(".document .small").removeprefix("Row ")
+    return int(row), page.text_content(".asked-label")
+
+
+def press(page, key):
+    """Press a key and wait until the verdict is stored and the next card is there."""
+    page.keyboard.press(key)
+    page.wait_for_selector("#saving:not(.waiting, .failing)", state="attached")
+    page.wait_for_selector(".sheet[aria-busy=false]")
+
+
+def log_of(server):
+    return [json.loads(line) for line in server.get("review/export/log", format="jsonl").text.splitlines()]
+
+
+def test_reviews_by_keyboard_survive_a_killed_server(page, server, folder, tmp_path):
+    before = len(log_of(server))
+    made, keys = [], ["a", "r", "ArrowRight", "s", "ArrowLeft", "a", "ArrowDown", "a", "r", "a"]
+    verdicts = {
+        "a": "accept",
+        "r": "reject",
+        "s": "skip",
+        "ArrowRight": "accept",
+        "ArrowLeft": "reject",
+        "ArrowDown": "skip",
+    }
+    for key in keys:
+        made.append((*shown_card(page), verdicts[key]))
+        press(page, key)
+    assert len({cell[:2] for cell in made}) == 10
+    press(page, "u")
+    assert shown_card(page) == made[-1][:2]
+    server.stop(signal.SIGKILL)
+    page.keyboard.press("r")  # nobody is there to store it
+    page.wait_for_selector("#saving.failing")
+    assert "not saved" in page.inner_text("#saving")
+    server.start()
+    page.wait_for_selector("#saving.saved", timeout=60_000)
+    made[-1] = (*made[-1][:2], "reject")
+    log = log_of(server)[before:]
+    assert [(one["row"], one["label"], one["verdict"]) for one in log if one["stands"]] == made
+    assert [one["verdict"] for one in log][-3:] == ["accept", "undo", "reject"]
+    page.goto(server.url + "#finish")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Reviewed labels").click()
+    waiting.value.save_as(tmp_path / "export.csv")
+    assert waiting.value.suggested_filename == "posts-reviewed.csv"
+    old, new = (
+        list(csv.DictReader(io.StringIO(path.read_text(), newline="")))
+        for path in (folder / "posts.csv", tmp_path / "export.csv")
+    )
+    for row, (was, now) in enumerate(zip(old, new, strict=True)):
+        added = [label for i, label, verdict in made if i == row and verdict == "accept"]
+        assert now["tags"] == "|".join([*filter(None, was["tags"].split("|")), *added])
+
+
+def test_undo_after_a_reload_takes_back_the_newest(page, server):
+    card = shown_card(page)
+    press(page, "a")
+    page.reload()
+    page.wait_for_selector(".asked-label:not(:empty)")
+    assert shown_card(page) != card
+    press(page, "z")
+    page.wait_for_function("label => document.querySelector('.asked-label').textContent === label", arg=card[1])
+    assert shown_card(page) == card
+    assert log_of(server)[-1]["verdict"] == "undo"
+
+
+def test_moving_grouping_and_filtering_by_keyboard(page):
+    first = shown_card(page)
+    press(page, "n")
+    second = shown_card(page)
+    assert second != first
+    press(page, "p")
+    assert shown_card(page) == first
+    page.keyboard.press("g")
+    page.wait_for_selector("button[data-value=label][aria-pressed=true]")
+    page.wait_for_selector(".sheet[aria-busy=false]")
+    label = page.text_content(".asked-label")
+    press(page, "n")
+    assert page.text_content(".asked-label") == label
+    page.keyboard.press("g")
+    page.keyboard.press("g")
+    page.keyboard.press("/")
+    page.keyboard.type("soup")
+    page.keyboard.press("Enter")
+    page.wait_for_function("() => document.querySelector('.asked-label').textContent === 'soup'")
+    press(page, "Escape")
+    assert page.evaluate("document.activeElement.matches('input')") is False
+    page.keyboard.press("?")
+    assert page.locator("#help").is_visible()
+    before = page.text_content(".counts")
+    page.keyboard.press("a")  # the help is in front: nothing is decided
+    page.keyboard.press("Escape")
+    assert page.text_content(".counts") == before
+    assert not page.locator("#help").is_visible()
+
+
+def test_every_control_is_reached_by_tab_and_shows_it(page):
+    reached = []
+    page.evaluate("document.activeElement.blur()")
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        name = page.evaluate("(document.activeElement.dataset.does ?? document.activeElement.dataset.view) || null")
+        style = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+        if name:
+            reached.append(name)
+            assert style != "none"
+    wanted = ["review", "progress", "finish", "try", "accept", "reject", "skip", "undo", "next"]
+    assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
+
+
+def test_a_text_is_tagged_with_reasons(page, server):
+    page.goto(server.url + "#try")
+    page.get_by_label("Text").fill("Which bacon and steak for the grill? <img src=x onerror='window.hit=3'>")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(".found li .chip")
+    best = page.locator(".found > li").first
+    assert best.locator("strong").inner_text() == "meat"
+    assert best.locator(".answer").inner_text() == "yes"
+    assert {"bacon", "steak", "grill"} & set(best.locator(".chip").first.inner_text().split())
+
+
+def test_names_and_texts_are_shown_literally(page, server):
+    page.keyboard.press("/")
+    page.keyboard.type(HOSTILE)
+    page.keyboard.press("Enter")
+    page.wait_for_function("name => document.querySelector('.asked-label').textContent === name", arg=HOSTILE)
+    assert page.locator("main img, main script").count() == 0
+    press(page, "a")
+    assert HOSTILE in page.inner_text(".last")
+    page.evaluate("fetch('/review/documents/0')")
+    page.goto(server.url + "#progress")
+    page.wait_for_selector(".label-bars")
+    assert HOSTILE in page.text_content(".label-bars")
+    assert page.locator("main img, main script").count() == 0
+    found = httpx.get(server.url + "review/documents/0").json()["parts"][1]["text"]
+    assert "<script>window.hit=2</script>" in found  # it was escaped in the file, and is text to us
+    assert "window.hit=1" in found
+
+
+def test_progress_is_plotted(page, server):
+    for key in ("a", "r"):
+        press(page, key)
+    page.goto(server.url + "#progress")
+    page.wait_for_selector("svg.plot .line.found")
+    stats = server.get("review/stats", kind="missing").json()
+    assert page.locator("svg.plot circle.dot.found").count() == len(stats["calibration"])
+    assert f"{100 * stats['precision']['precision']:.0f}\xa0% of" in page.inner_text("main")
+    tiles = dict(
+        zip(page.locator(".tiles dt").all_inner_texts(), page.locator(".tiles dd").all_inner_texts(), strict=True)
+    )
+    assert tiles["added"] == str(stats["counts"]["accepted"])
+
+
+def test_retraining_shows_the_gain(page, server, folder):
+    press(page, "a")
+    page.goto(server.url + "#finish")
+    page.get_by_role("button", name="Retrain on the reviewed labels").click()
+    page.wait_for_selector(".gains tbody tr", timeout=60_000)
+    rows = page.locator(".gains tbody tr").all_inner_texts()
+    assert rows[0].startswith("P@1 on held-out documents")
+    assert "points" in rows[0] or "none" in rows[0]
+
+
+@pytest.mark.parametrize("view", ["review", "progress", "finish", "try"])
+def test_a_narrow_screen_needs_no_sideways_scrolling(chromium, server, view):
+    with a_page(chromium, 360, 740, color_scheme="dark") as (page, _):
+        page.goto(f"{server.url}#{view}")
+        page.wait_for_load_state("networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        if view == "review":
+            page.wait_for_selector(".asked-label:not(:empty)")
+            page.locator("summary").first.click()
+            assert page.evaluate("document.documentElement.scrollWidth") <= 360
+            box = page.locator("[data-does=accept]").bounding_box()
+            assert box["height"] >= 44
+            assert box["y"] + box["height"] <= 740
+
+
+CONTRAST = """() => {
+  const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((v) => v / 255)
+    .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = parse(getComputedStyle(node).backgroundColor);
+      if (colour.length < 4 || colour[3] > 0.99) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some((child) => child.nodeType === 3 && child.textContent.trim());
+    const aside = ":disabled, svg, option, .visually-hidden, .skip-link";
+    if (!own || !node.checkVisibility() || node.closest(aside)) continue;
+    const [a, b] = [light(parse(getComputedStyle(node).color)), light(ground(node))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < 4.5) poor.push([node.textContent.slice(0, 30), node.className, ratio]);
+  }
+  return poor;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_has_enough_contrast(chromium, server, scheme):
+    with a_page(chromium, color_scheme=scheme, reduced_motion="reduce") as (page, _):
+        for view in ("review", "progress", "finish", "try"):
+            page.goto(f"{server.url}#{view}")
+            page.wait_for_load_state("networkidle")
+            page.wait_for_timeout(100)
+            assert page.evaluate(CONTRAST) == []
+
+
+def test_a_token_is_asked_for_once(chromium, folder, tmp_path):
+    for name in ("posts.csv", "model"):
+        (tmp_path / name).symlink_to(folder / name)
+    server = Server(tmp_path, "--token", TOKEN)
+    server.start()
+    try:
+        assert server.get("review/state").status_code == 401
+        with a_page(chromium) as (page, _):
+            page.goto(server.url)
+            page.locator("#token input").fill("wrong")
+            page.keyboard.press("Enter")
+            page.wait_for_function("() => document.querySelector('#token input').value === ''")
+            page.locator("#token input").fill(TOKEN)
+            page.keyboard.press("Enter")
+            page.wait_for_selector("nav a[aria-current=page]")
+            page.reload()
+            page.wait_for_selector("nav a[aria-current=page]")
+            assert not page.locator("#token").is_visible()
+            page.wait_for_selector(".notice .working, .asked-label:not(:empty)")
+    finally:
+        server.stop()
+
+
+def test_reviews_of_another_file_are_refused_in_one_line(server, folder):
+    other = folder / "other.csv"
+    other.write_text((folder / "posts.csv").read_text().replace("Post 0 ", "Post zero "))
+    words = ["serve", folder / "model", "--port", 0, "--data", other, "--reviews", folder / "reviews.sqlite"]
+    done = subprocess.run(labelgap(*words), capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.startswith("labelgap: ")
+    assert "holds reviews of another data file; pass that one, or another --reviews FILE." in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,660 @@
+"""The store of reviews, what is derived from it, and the addresses under /review."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import ClassVar
+
+import httpx
+import numpy as np
+import pytest
+import uvicorn
+
+from labelgap import Tagger
+from labelgap.commands.inputs import Columns
+from labelgap.gaps import Argument
+from labelgap.observations import Labels
+from labelgap.serve import create_app
+from labelgap.serve.reviews import add_page, make_extension, statistics
+from labelgap.serve.reviews.desk import Desk, open_desk
+from labelgap.serve.reviews.exporting import export_labels
+from labelgap.serve.reviews.jobs import Job
+from labelgap.serve.reviews.material import Material, highlight, tidy
+from labelgap.serve.reviews.queue import Choice
+from labelgap.serve.reviews.retraining import retrain, save_beside
+from labelgap.serve.reviews.store import Review, Store, Suggestion
+
+IDENTITY = {"data file": "a"}
+NOISE = ["the", "how", "can", "my", "why", "with", "when", "does", "it", "question"]
+HOSTILE = "<img src=x onerror=window.hit=1>"
+WORDS = {
+    "baking": "oven dough flour cake bread rise crust",
+    "meat": "bacon beef grill steak roast smoke lamb",
+    "fish": "salmon tuna fillet scales sea bones",
+    "wine": "grape bottle cork red cellar vintage",
+    "cheese": "milk rind curd brie cheddar mold",
+    "coffee": "beans espresso roastery crema grinder brew",
+    "spices": "pepper cumin saffron clove paprika",
+    "soup": "broth stock ladle simmer bowl noodle",
+    "fruit": "apple pear berry peel juice ripe",
+    HOSTILE: "script tag markup angle bracket escape",
+}
+
+
+def write_posts(path, n=300, forgotten=0.25, seed=0):
+    """Write a table of texts with two or three of ten labels, a quarter of them forgotten; return the true labels."""
+    rng = np.random.default_rng(seed)
+    names = list(WORDS)
+    truth, rows = [], []
+    for i in range(n):
+        mine = rng.choice(names, size=rng.integers(1, 4), replace=False).tolist()
+        words = [word for name in mine for word in rng.choice(WORDS[name].split(), 4)]
+        noise = rng.choice(NOISE, 8).tolist()
+        body = " ".join(rng.permutation(words + noise))
+        kept = [name for name in mine if rng.random() > forgotten]
+        extra = (
+            "<script>window.hit=1</script><b>bold</b> &lt;script&gt;window.hit=2&lt;/script&gt; "
+            if i % 3 == 0
+            else ""
+        )
+        rows.append([i, f"Post {i} on {mine[0].split()[0]}", f"<p>{extra}{body}</p>", "|".join(kept)])
+        truth.append(set(mine))
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "title", "content", "tags"])
+        writer.writerows(rows)
+    return truth
+
+
+def cell(row, label="a", kind="missing", probability=0.5):
+    return Suggestion(row, label, kind, probability)
+
+
+def review(number, row, label, verdict, kind="missing", probability=0.5):
+    return Review(number, f"key{number}", "2026-01-01", row, label, kind, probability, verdict, None)
+
+
+@pytest.fixture
+def store(tmp_path):
+    found = Store(tmp_path / "a.sqlite", IDENTITY)
+    yield found
+    found.close()
+
+
+# --- store ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_newest_verdict_that_nobody_took_back_holds(store):
+    store.add("k1", cell(0), "accept")
+    store.add("k2", cell(1), "reject")
+    store.add("k3", cell(0), "skip")
+    assert [(one.row, one.verdict) for one in store.present()] == [(1, "reject"), (0, "skip")]
+    assert store.undo("k4").undoes == 3
+    assert [(one.row, one.verdict) for one in store.present()] == [(0, "accept"), (1, "reject")]
+    assert store.undo("k5", of="k1").row == 0
+    assert store.undo("k6", of="k1") is None  # it is taken back already
+    assert store.undo("k7").undoes == 2
+    assert store.undo("k8") is None
+    assert store.present() == []
+    assert [one.verdict for one in store.log()] == ["accept", "reject", "skip", "undo", "undo", "undo"]
+    assert [one.undoes for one in store.log()] == [None, None, None, 3, 1, 2]
+
+
+def test_what_is_sent_twice_is_written_once(store):
+    first = store.add("k1", cell(0), "accept")
+    assert store.add("k1", cell(0), "accept") == first
+    store.add("k2", cell(1), "accept")
+    undone = store.undo("k3")
+    assert store.undo("k3") == undone
+    assert [one.row for one in store.present()] == [0]
+
+
+def test_reviews_survive_closing_and_keep_their_suggestion(store):
+    store.replace_suggestions([cell(0, probability=0.9)])
+    store.add("k1", store.suggestion(0, "a"), "accept")
+    store.replace_suggestions([cell(7)])
+    store.close()
+    again = Store(store.path, IDENTITY)
+    assert [(one.row, one.probability) for one in again.present()] == [(0, 0.9)]
+    with pytest.raises(KeyError):
+        again.suggestion(0, "a")
+    again.close()
+
+
+def test_replacing_suggestions_is_all_or_nothing(store):
+    store.replace_suggestions([cell(0), cell(1)])
+    with pytest.raises(sqlite3.IntegrityError):
+        store.replace_suggestions([cell(2), cell(2)], expected="[]")
+    assert store.suggestion(1, "a").row == 1
+    assert store.meta("expected") is None
+
+
+def test_threads_share_a_store(store):
+    def work(name):
+        for i in range(25):
+            store.add(f"{name}-{i}", cell(i, label=name), "accept")
+            if i % 5 == 4:
+                store.undo(f"{name}-undo-{i}", of=f"{name}-{i}")
+
+    threads = [threading.Thread(target=work, args=(f"t{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.log()) == 4 * 30
+    assert len(store.present()) == 4 * 20
+
+
+def test_another_data_file_is_refused(store):
+    store.close()
+    with pytest.raises(ValueError, match=r"holds reviews of another data file; pass that one, or another --reviews"):
+        Store(store.path, {"data file": "b"})
+
+
+def test_files_that_are_no_reviews_are_refused(tmp_path):
+    (tmp_path / "text").write_text("no database, and long enough to have a head " * 10)
+    with pytest.raises(ValueError, match="is no SQLite file"):
+        Store(tmp_path / "text", IDENTITY)
+    with sqlite3.connect(tmp_path / "other") as other:
+        other.execute("CREATE TABLE t (x)")
+    other.close()
+    with pytest.raises(ValueError, match="is no file of reviews of this version"):
+        Store(tmp_path / "other", IDENTITY)
+    with pytest.raises(OSError, match="cannot be opened"):
+        Store(tmp_path / "nowhere" / "a", IDENTITY)
+
+
+WRITER = """
+import sys
+from labelgap.serve.reviews.store import Store, Suggestion
+store = Store(sys.argv[1], {"data file": "a"})
+number = 0
+while True:
+    key = f"key-{number}"
+    if number % 7 == 6:
+        store.undo(key)
+    else:
+        store.add(key, Suggestion(number, "a", "missing", 0.5), ("accept", "reject", "skip")[number % 3])
+    print(key, flush=True)  # only now it is acknowledged
+    number += 1
+"""
+
+
+def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path):
+    path = tmp_path / "a.sqlite"
+    for wanted in (20, 31):
+        store = Store(path, IDENTITY)
+        known = len(store.log())
+        store.close()
+        code = WRITER.replace("number = 0", f"number = {known}")
+        writer = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE, text=True)
+        acknowledged = [writer.stdout.readline().strip() for _ in range(wanted)]
+        os.kill(writer.pid, signal.SIGKILL)
+        acknowledged += writer.stdout.read().split()  # what it wrote before it died
+        assert writer.wait() == -signal.SIGKILL
+        writer.stdout.close()
+        store = Store(path, IDENTITY)
+        keys = [one.key for one in store.log()]
+        assert keys[known : known + len(acknowledged)] == acknowledged
+        assert len(keys) - known - len(acknowledged) in (0, 1)  # one may be written and not yet said
+        assert store.select("PRAGMA integrity_check") == [("ok",)]
+        store.close()
+
+
+# --- queue ----------------------------------------------------------------------------------------------------------
+
+
+def test_suggestions_come_in_the_order_that_was_chosen(store):
+    store.replace_suggestions(
+        [
+            cell(0, "a", probability=0.9),
+            cell(1, "b", probability=0.8),
+            cell(2, "b", probability=0.55),
+            cell(1, "a", probability=0.3),
+            cell(3, "c", "doubtful", 0.7),
+            cell(4, "a", probability=0.05),
+        ]
+    )
+
+    def order(**choice):
+        return [(one.row, one.label) for one in Choice(**choice).page(store, 10)]
+
+    assert order() == [(0, "a"), (1, "b"), (2, "b"), (1, "a")]
+    assert order(order="uncertainty") == [(2, "b"), (1, "a"), (1, "b"), (0, "a")]
+    assert order(group="label") == [(1, "b"), (2, "b"), (0, "a"), (1, "a")]  # 1.35 against 1.2
+    assert order(group="document") == [(1, "b"), (1, "a"), (0, "a"), (2, "b")]  # 1.1, 0.9, 0.55
+    assert order(kind="doubtful") == [(3, "c")]
+    assert order(label="a", least=0.01) == [(0, "a"), (1, "a"), (4, "a")]
+    assert order(row=1) == [(1, "b"), (1, "a")]
+    assert [one.row for one in Choice().page(store, 2, offset=1)] == [1, 2]
+    store.add("k1", cell(1, "b"), "accept")
+    store.add("k2", cell(2, "b"), "skip")
+    assert order(group="label") == [(0, "a"), (1, "a")]
+    assert order(status="skipped") == [(2, "b")]
+    assert Choice().count(store) == (2, pytest.approx(1.2))
+    assert Choice().labels(store) == [("a", 2, pytest.approx(1.2))]
+    store.undo("k3")
+    assert order(group="label") == [(2, "b"), (0, "a"), (1, "a")]
+
+
+# --- statistics -----------------------------------------------------------------------------------------------------
+
+
+def test_statistics_by_hand():
+    made = [
+        review(1, 0, "a", "accept", probability=0.9),
+        review(2, 1, "a", "reject", probability=0.85),
+        review(3, 2, "b", "skip", probability=0.8),
+        review(4, 3, "b", "accept", probability=0.3),
+        review(5, 4, "b", "accept", kind="doubtful", probability=0.6),
+    ]
+    missing = [one for one in made if one.kind == "missing"]
+    assert statistics.counts(missing) == {"accepted": 2, "rejected": 1, "skipped": 1}
+    found = statistics.precision(missing)
+    assert found["precision"] == pytest.approx(2 / 3)
+    assert found["expected"] == pytest.approx((0.9 + 0.85 + 0.3) / 3)
+    z2 = 1.959964**2  # the ends solve (p − x)² = z² x (1 − x) / n
+    for end in ("low", "high"):
+        assert (2 / 3 - found[end]) ** 2 == pytest.approx(z2 * found[end] * (1 - found[end]) / 3)
+    assert [point["precision"] for point in statistics.curve(missing)] == pytest.approx([1, 1 / 2, 2 / 3])
+    assert [point["expected"] for point in statistics.curve(missing)] == pytest.approx([0.9, 0.875, 2.05 / 3])
+    bins = statistics.calibration(missing)
+    assert [one["predicted"] for one in bins] == pytest.approx([0.3, 0.85, 0.9])
+    assert [one["accepted"] for one in bins] == [1, 0, 1]
+    assert [one["reviewed"] for one in bins] == [1, 1, 1]
+    table = statistics.distribution(["a", "b"], [10, 4], [13.0, 4.2], made)
+    assert table[0] == {"label": "a", "written": 10, "added": 1, "removed": 0, "missing": 2.0}
+    assert table[1] == {"label": "b", "written": 4, "added": 1, "removed": 1, "missing": pytest.approx(0.2)}
+    assert statistics.precision([])["precision"] is None
+    assert statistics.curve([]) == statistics.calibration([]) == []
+
+
+def test_a_long_curve_is_thinned_and_keeps_its_ends():
+    points = statistics.curve([review(i, i, "a", "accept") for i in range(1000)])
+    assert len(points) == 200
+    assert (points[0]["reviewed"], points[-1]["reviewed"]) == (1, 1000)
+
+
+# --- documents ------------------------------------------------------------------------------------------------------
+
+
+def test_words_are_cut_as_the_tagger_cuts_them():
+    text = "Node.js and C++: İstanbul, node"
+    pieces = highlight(text, [Argument("node", 1.0), Argument("c++", -2.0), Argument("and c++", 3.0)])
+    assert "".join(piece.text for piece in pieces) == text
+    assert [tuple(piece) for piece in pieces if piece.weight] == [("and C++", 3.0), ("node", 1.0)]
+    assert highlight("", []) == []
+
+
+def test_markup_is_taken_out_of_texts():
+    assert tidy("<p>one</p>\n\n\n<pre>two  three</pre>&lt;b&gt;") == "one\n\ntwo three <b>"
+
+
+# --- export ---------------------------------------------------------------------------------------------------------
+
+
+def material_of(path, names, columns):
+    """Return the documents of a table beside a model that only knows its labels."""
+    model = Tagger(label_names=names)
+    model.label_names_in_ = np.array(names, object)
+    return Material(path, model, columns)
+
+
+ACCEPTED = [
+    review(1, 0, "b", "accept"),
+    review(2, 1, "a", "accept", kind="doubtful"),
+    review(3, 2, "a", "reject"),
+    review(4, 2, "b", "skip"),
+    review(5, 3, "a", "accept"),
+]
+
+
+@pytest.mark.parametrize(
+    ("joint", "changed"), [(" ", "rare a b"), (",", "rare,a,b"), (", ", "rare, a, b"), ("|", "rare|a|b")]
+)
+def test_an_export_changes_accepted_tags_alone(tmp_path, joint, changed):
+    path = tmp_path / "posts.csv"
+    before = [["1", 'x "y", z', joint.join(["rare", "a"])], ["2", "=1+1", joint.join(["a", "b"])]]
+    before += [["3", "line\nbreak", joint.join(["b", "c", "d"])], ["4", "é", ""]]
+    with open(path, "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([["id", "text", "tags"], *before])
+    name, content = export_labels(material_of(path, ["a", "b"], Columns("text", "tags")), ACCEPTED)
+    assert name == "posts-reviewed.csv"
+    after = list(csv.reader(io.StringIO(content.decode(), newline="")))
+    assert after[0] == ["id", "text", "tags"]
+    assert [row[:2] for row in after[1:]] == [row[:2] for row in before]
+    assert [row[2] for row in after[1:]] == [changed, "b", before[2][2], "a"]
+
+
+def test_an_export_of_lists_has_lists(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    rows = [{"text": "x", "tags": ["a"]}, {"text": "y", "tags": ["a", "b c"]}, {"text": "z", "tags": []}]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    accepted = [review(1, 0, "b c", "accept"), review(2, 1, "a", "accept", kind="doubtful")]
+    name, content = export_labels(material_of(path, ["a", "b c"], Columns("text", "tags")), accepted)
+    assert name == "posts-reviewed.jsonl"
+    assert [json.loads(line)["tags"] for line in content.decode().splitlines()] == [["a", "b c"], ["b c"], []]
+
+
+def test_an_export_of_label_columns_uses_their_words(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("text,a,b\nx,yes,no\ny,yes,yes\nz,,no\nw,no,\n")
+    material = material_of(path, ["a", "b"], Columns("text", labels="a,b"))
+    _, content = export_labels(material, [*ACCEPTED[:2], review(5, 3, "a", "accept")])
+    assert content.decode() == "text,a,b\nx,yes,yes\ny,no,yes\nz,,no\nw,yes,\n"
+
+
+def test_a_label_that_the_column_cannot_hold_is_named(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("text,tags\nx,a b\ny,b\n")
+    with pytest.raises(ValueError, match="The label 'red wine' cannot be written"):
+        export_labels(
+            material_of(path, ["a", "red wine"], Columns("text", "tags")), [review(1, 0, "red wine", "accept")]
+        )
+
+
+# --- jobs and retraining --------------------------------------------------------------------------------------------
+
+
+def test_a_job_stops_before_its_next_step_and_says_what_failed():
+    job, gate, steps = Job("test"), threading.Event(), []
+
+    def work(step):
+        for number in range(5):
+            step(f"step {number}")
+            steps.append(number)
+            gate.wait(10)
+
+    assert job.start(work, 5)
+    assert not job.start(work, 5)
+    job.stop()
+    gate.set()
+    assert job.wait(10).state == "stopped"
+    assert steps in ([], [0])
+    assert job.start(lambda step: 1 / 0, 1)
+    assert job.wait(10)[::3] == ("failed", "division by zero")
+    assert job.start(lambda step: step("x"), 1)
+    assert job.wait(10) == ("done", 1, 1, "")
+
+
+class Frequencies:
+    """Scores every text with how often its training rows had each label; remembers what it was fitted on."""
+
+    fits: ClassVar[list] = []
+
+    def get_params(self, deep=True):
+        return {}
+
+    def set_params(self):
+        return self
+
+    def __sklearn_clone__(self):
+        return Frequencies()
+
+    def fit(self, texts, labels):
+        self.rates = labels.rates
+        self.fits.append((texts, labels.toarray().sum(axis=0)))
+        return self
+
+    def decision_function(self, texts):
+        return np.tile(self.rates - 0.5, (len(texts), 1))
+
+
+def test_retraining_judges_both_models_on_rows_that_neither_has_seen():
+    # Label a is written in 5 of 12 rows and b in 6; reviews add a to four rows and refuse b in two.
+    Y = np.zeros((12, 2))
+    Y[:5, 0] = 1
+    Y[6:, 1] = 1
+    reviews = [review(i, row, "a", "accept") for i, row in enumerate((6, 7, 8, 9))]
+    reviews += [review(9, row, "b", "reject") for row in (0, 1)]
+    names = [f"text {i}" for i in range(12)]
+    material = SimpleNamespace(model=Frequencies(), labels=Labels(Y), texts=names, place={"a": 0, "b": 1})
+    material.reviewed = lambda kept: Material.reviewed(material, kept)
+    Frequencies.fits.clear()
+    said = []
+    found = retrain(material, reviews, said.append, folds=3)
+    assert len(said) == len(Frequencies.fits) == 7
+    folds = [set(names) - set(texts) for texts, _ in Frequencies.fits[:6]]
+    assert folds[0::2] == folds[1::2]
+    assert sorted(name for fold in folds[0::2] for name in fold) == sorted(names)
+    assert all(len(fold & {"text 6", "text 7", "text 8", "text 9", "text 0", "text 1"}) == 2 for fold in folds)
+    assert Frequencies.fits[6][1].tolist() == [9, 6]
+    after = Y.copy()
+    after[6:10, 0] = 1
+    expected = [[], []]
+    for fold in folds[0::2]:
+        held = [i for i, name in enumerate(names) if name in fold]
+        rest = [i for i in range(12) if i not in held]
+        for side, labels in enumerate((Y, after)):
+            best = int(np.argmax(labels[rest].mean(axis=0)))
+            expected[side] += [after[i, best] for i in held if after[i].any()]
+    judged = {one.name: one for one in found.comparisons}
+    assert judged["P@1 on held-out documents"].before == pytest.approx(np.mean(expected[0]))
+    assert judged["P@1 on held-out documents"].after == pytest.approx(np.mean(expected[1]))
+    pairs = [(bool(a), bool(b)) for a, b in zip(*expected, strict=True)]
+    at_one = judged["P@1 on held-out documents"]
+    assert (at_one.better, at_one.worse) == (pairs.count((False, True)), pairs.count((True, False)))
+    assert at_one.judged == len(pairs)
+    assert judged["AUC on reviewed cells"].after is None  # two refused ones are too few
+    assert (found.accepted, found.rejected) == (4, 2)
+
+
+def test_a_new_model_never_overwrites_one(tmp_path):
+    (tmp_path / "model.labelgap").write_text("old")
+    (tmp_path / "model-reviewed-1.labelgap").write_text("older")
+    model = SimpleNamespace(save=lambda path: path.write_text("new"))
+    assert save_beside(model, tmp_path / "model.labelgap").name == "model-reviewed-2.labelgap"
+    assert (tmp_path / "model.labelgap").read_text() == "old"
+    assert (tmp_path / "model-reviewed-1.labelgap").read_text() == "older"
+
+
+# --- the addresses --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def posts(tmp_path_factory):
+    """Return a table of posts, its true labels, and a model of it that knows its columns."""
+    path = tmp_path_factory.mktemp("posts") / "posts.csv"
+    truth = write_posts(path)
+    columns = Columns("title,content", "tags", separator="|")
+    rows = material_of(path, list(WORDS), columns)
+    model = Tagger(label_names=list(WORDS)).fit(rows.texts, rows.labels)
+    model.columns_ = {"text": columns.text, "tags": columns.tags, "labels": ""}
+    return SimpleNamespace(path=path, truth=truth, model=model, columns=columns)
+
+
+@contextmanager
+def serving(app):
+    """Serve an application on a thread, and yield a client of it."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        with httpx.Client(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}", timeout=30) as client:
+            yield client
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def audited(posts, tmp_path_factory):
+    """Return a file of reviews whose audit is done."""
+    path = tmp_path_factory.mktemp("audited") / "a.sqlite"
+    desk = open_desk(path, Material(posts.path, posts.model, Columns()), folds=2)
+    assert desk.auditing.wait(60).state == "done"
+    desk.close()
+    return path
+
+
+@pytest.fixture
+def client(posts, audited, tmp_path):
+    """Return a client of a server whose audit is done."""
+    database = shutil.copy(audited, tmp_path)
+    extension = make_extension(database, posts.path, model_path=tmp_path / "model", folds=2)
+    with serving(create_app({"posts": posts.model}, extensions=[extension, add_page])) as found:
+        yield found
+
+
+def wait_for(ready, seconds=60):
+    end = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def judge(client, number, card, verdict):
+    sent = {"key": f"key-{number:05}", "row": card["row"], "label": card["label"], "verdict": verdict}
+    return client.post("/review/verdicts", json=sent)
+
+
+def test_from_the_audit_to_the_export(client, posts):
+    cards = client.get("/review/queue", params={"limit": 30}).json()["suggestions"]
+    assert len(cards) == 30
+    right = [card["label"] in posts.truth[card["row"]] for card in cards]
+    assert np.mean(right) > 0.8
+    for number, (card, yes) in enumerate(zip(cards, right, strict=True)):
+        assert judge(client, number, card, "accept" if yes else "reject").status_code == 200
+    again = client.get("/review/queue", params={"limit": 100}).json()["suggestions"]
+    assert not {(c["row"], c["label"]) for c in again} & {(c["row"], c["label"]) for c in cards}
+    state = client.get("/review/state").json()["counts"]
+    assert (state["accepted"], state["rejected"]) == (sum(right), 30 - sum(right))
+    exported = list(csv.DictReader(io.StringIO(client.get("/review/export/labels").text, newline="")))
+    original = list(csv.DictReader(io.StringIO(posts.path.read_text(encoding="utf-8"), newline="")))
+    for row, (old, new) in enumerate(zip(original, exported, strict=True)):
+        added = [c["label"] for c, yes in zip(cards, right, strict=True) if c["row"] == row and yes]
+        assert new == old | {"tags": "|".join([*filter(None, old["tags"].split("|")), *added])}
+    log = [json.loads(line) for line in client.get("/review/export/log?format=jsonl").text.splitlines()]
+    assert [(one["row"], one["label"]) for one in log] == [(c["row"], c["label"]) for c in cards]
+    stats = client.get("/review/stats").json()
+    assert stats["precision"]["precision"] == pytest.approx(np.mean(right))
+    assert stats["precision"]["expected"] == pytest.approx(np.mean([c["probability"] for c in cards]))
+
+
+def test_a_verdict_changes_a_document_and_an_undo_changes_it_back(client):
+    card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+    before = client.get(f"/review/documents/{card['row']}").json()
+    assert card["label"] not in before["labels"]
+    assert card["label"] in judge(client, 1, card, "accept").json()["labels"]
+    shown = client.get(f"/review/documents/{card['row']}").json()
+    assert [one["verdict"] for one in shown["suggestions"] if one["label"] == card["label"]] == ["accept"]
+    undone = client.post("/review/undo", json={"key": "undo-0001", "of": "key-00001"}).json()
+    assert (undone["undone_key"], undone["labels"]) == ("key-00001", before["labels"])
+    assert client.get(f"/review/documents/{card['row']}").json() == before
+    nothing = client.post("/review/undo", json={"key": "undo-0002"})
+    assert (nothing.status_code, nothing.json()["error"]["message"]) == (404, "There is nothing to undo.")
+
+
+def test_reasons_are_words_of_the_text(client):
+    card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+    path = f"/review/documents/{card['row']}"
+    found = client.get(f"{path}/reasons", params={"label": card["label"]}).json()
+    parts = client.get(path).json()["parts"]
+    assert ["".join(piece["text"] for piece in part) for part in found["parts"]] == [part["text"] for part in parts]
+    marked = {piece["text"].lower() for part in found["parts"] for piece in part if piece["weight"]}
+    assert marked == {word["name"] for word in found["words"]}
+    assert marked & set(WORDS[card["label"]].split())
+    assert client.get(f"{path}/reasons", params={"label": "none such"}).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("verdicts", {"key": "key-00001", "row": 0, "label": "none such", "verdict": "accept"}, 404),
+        ("verdicts", {"key": "key-00001", "row": 0, "label": "meat", "verdict": "maybe"}, 422),
+        ("verdicts", {"key": "'; DROP TABLE review; --", "row": 0, "label": "meat", "verdict": "skip"}, 422),
+        ("verdicts", {"key": "key-00001", "row": -1, "label": "meat", "verdict": "skip"}, 422),
+        ("verdicts", {"key": "key-00001", "row": 2**70, "label": "meat", "verdict": "skip"}, 422),
+        ("undo", {"key": "key-00001", "further": 1}, 422),
+        ("audit", {"action": "explode"}, 422),
+        ("retrain", {"action": "start"}, 409),
+        ("retrain/save", {}, 409),
+    ],
+)
+def test_what_makes_no_sense_is_refused(client, path, body, status):
+    answer = client.post(f"/review/{path}", json=body)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"code", "message"}
+
+
+def test_limits_and_types(client):
+    assert client.get("/review/queue", params={"limit": 101}).status_code == 422
+    assert client.get("/review/queue", params={"order": "id; DROP TABLE review"}).status_code == 422
+    assert client.get("/review/documents/300").status_code == 422
+    body = b'{"key":"key-00001"}'
+    for kind in ("text/plain", "application/x-www-form-urlencoded"):
+        assert client.post("/review/undo", content=body, headers={"Content-Type": kind}).status_code == 415
+    assert client.post("/review/undo", content=body, headers={"Content-Type": ""}).status_code == 415
+    assert client.get("/review/undo").status_code == 405
+
+
+def test_the_page_and_its_parts_are_served(client):
+    page = client.get("/")
+    assert page.headers["content-type"].startswith("text/html")
+    assert "default-src 'self'" in page.headers["content-security-policy"]
+    for name, kind in (("page.js", "javascript"), ("page.css", "css"), ("icon.svg", "svg")):
+        assert kind in client.get(f"/page/{name}").headers["content-type"]
+    assert client.get("/page/../routes.py").status_code == 404
+    assert client.get("/page/%2e%2e/routes.py").status_code == 404
+
+
+def test_retraining_gains_on_held_out_documents_and_is_saved_beside(client, tmp_path, posts):
+    cards = client.get("/review/queue", params={"limit": 100}).json()["suggestions"]
+    for number, card in enumerate(cards):
+        judge(client, number, card, "accept" if card["label"] in posts.truth[card["row"]] else "reject")
+    assert client.post("/review/retrain", json={"action": "start"}).status_code == 200
+    wait_for(lambda: client.get("/review/retrain").json()["job"]["state"] != "running")
+    found = client.get("/review/retrain").json()
+    assert found["job"]["state"] == "done", found["job"]["message"]
+    right = next(one for one in found["comparisons"] if one["name"] == "Reviewed cells decided right")
+    assert right["judged"] == len(cards)
+    assert right["after"] > right["before"]
+    name = client.post("/review/retrain/save", json={}).json()["path"]
+    assert (tmp_path / name).exists()
+    assert client.post("/review/retrain/save", json={}).json()["path"] != name
+
+
+def test_a_second_audit_leaves_decided_cells_alone(client, posts):
+    cards = client.get("/review/queue", params={"limit": 20}).json()["suggestions"]
+    for number, card in enumerate(cards):
+        judge(client, number, card, "accept")
+    assert client.post("/review/audit", json={"action": "start"}).status_code == 200
+    wait_for(lambda: client.get("/review/state").json()["audit"]["state"] == "done")
+    decided = {(card["row"], card["label"]) for card in cards}
+    for kind in ("missing", "doubtful"):
+        query = {"kind": kind, "least": 0, "limit": 100}
+        assert not decided & {
+            (c["row"], c["label"]) for c in client.get("/review/queue", params=query).json()["suggestions"]
+        }
+    assert client.get("/review/state").json()["counts"]["accepted"] == 20
+
+
+def test_an_audit_can_be_stopped_and_begun_again(posts, tmp_path):
+    desk = Desk(Material(posts.path, posts.model, Columns()), Store(tmp_path / "a.sqlite", IDENTITY), folds=2)
+    desk.auditing.start(lambda step: (desk.auditing.stop(), desk._audit(step)), 3)
+    assert desk.auditing.wait(60).state == "stopped"
+    assert not desk.audited
+    assert desk.start_audit()
+    assert desk.auditing.wait(60).state == "done"
+    assert desk.audited
+    desk.store.close()
+
+
+def test_a_file_without_texts_is_refused(tmp_path, posts):
+    path = tmp_path / "a.txt"
+    path.write_text("1 2 2\n0 1:1\n")
+    with pytest.raises(ValueError, match="takes texts"):
+        Material(path, posts.model, Columns())
