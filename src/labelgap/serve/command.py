@@ -126,19 +126,18 @@ def _name(model: str) -> str:
 
 
 def _extensions(plan: Plan) -> list[Extension]:
-    """Return the page for reviews of a file, which are of the first model."""
-    if plan.data is None:
-        return []
+    """Return the page, and what it needs for reviews of a file, which are of the first model."""
     from labelgap.serve.models import named
     from labelgap.serve.reviews import add_page, make_extension
 
+    if plan.data is None:
+        return [add_page]
     name, path = named(plan.models[0])
     data = Path(plan.data)
     database = Path(plan.reviews) if plan.reviews else data.with_suffix(".reviews.sqlite")
 
     def join(app: Any, models: Any, settings: Settings) -> None:
         models.find(name).training_labels = app.state.review_desk.material.labels
-        app.state.open_paths |= {"/", "/page/"}  # the page itself holds nothing secret, and asks for the token
 
     return [make_extension(database, data, name, model_path=path), add_page, join]
 

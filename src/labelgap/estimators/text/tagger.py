@@ -163,7 +163,10 @@ class Tagger(MultiLabelEstimator):
         self.n_features_in_ = len(found.idf)
 
     def _features(self, texts: list[str]) -> sp.csr_array:
-        words = Words(tuple(self.ngrams), self.vocabulary_, self.idf_)  # type: ignore[arg-type]
+        words: Words | None = self.__dict__.get("_words")
+        if words is None or words.idf is not self.idf_:  # of an earlier fit, or there is none yet
+            words = Words(tuple(self.ngrams), self.vocabulary_, self.idf_)  # type: ignore[arg-type]
+            self._words = words
         return words(texts, np.dtype(self.dtype).type)
 
     def _keep_label_names(self, Y: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -36,7 +38,8 @@ def plain_text(text: str) -> str:
     return without_markup(text).lower()
 
 
-class Words(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Words:
     """How texts become rows: x_w = (1 + ln count) · idf_w for each word that occurs, then length one.
 
     Attributes
@@ -55,9 +58,13 @@ class Words(NamedTuple):
 
     def __call__(self, texts: Sequence[str], dtype: Any) -> sp.csr_array:
         """Return the rows of texts; one without a known word is 0."""
-        rows = sp.csr_array(_counter(self.ngrams, len(self.idf), self.vocabulary).transform(texts), dtype=float)
+        rows = sp.csr_array(self._counter.transform(texts), dtype=float)
         rows.data = (1 + np.log(rows.data)) * self.idf[rows.indices]
         return normalize(rows, copy=False).astype(dtype)
+
+    @cached_property
+    def _counter(self) -> Any:
+        return _counter(self.ngrams, len(self.idf), self.vocabulary)
 
 
 def learn_words(
