@@ -269,8 +269,8 @@ def test_the_share_written_by_hand():
     labels = Labels(sp.csr_array(np.ones((60, 2))))
     positive = np.concatenate([np.ones(20, bool), np.arange(30) < 10, np.zeros(10, bool)])
     cells = Cells(np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60))
-    found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
-    overall = 30 / 50
+    overall, found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
+    assert overall == 30 / 50
     np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
 
 

@@ -107,12 +107,13 @@ def audit(
 
         P(positive | not written) = (1 − c_j) / c_j · f / (1 − f),   at most 1            (Elkan and Noto 2008).
 
-    A label that is there is wrong with the probability ε (1 − g) / f, where g = (f − ε) / (c_j − ε) is that of a
+    A label that is there is wrong with the probability ε (1 − g) / f, where g = (f − ε) / (c − ε) is that of a
     positive and ε the share of the negatives that are written down, read off the less likely half of all cells.
 
     c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
     cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
-    all. If even the surest cells are not all positive, c is too small and too many labels seem to be missing.
+    all. Probabilities take the share c of all labels, since that of one is too rough to change an order. If even the
+    surest cells are not all positive, c is too small and too many labels seem to be missing.
 
     Parameters
     ----------
@@ -153,10 +154,10 @@ def audit(
     rng = check_random_state(random_state)
     cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
     written = probability_written(cells, labels)
-    shares = estimate_written(cells, written, labels)
+    overall, shares = estimate_written(cells, written, labels)
     counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
     return Audit(
-        _missing(cells, written, shares), _doubtful(cells, written, shares), shares, counts * (1 / shares - 1)
+        _missing(cells, written, overall), _doubtful(cells, written, overall), shares, counts * (1 / shares - 1)
     )
 
 
@@ -166,20 +167,25 @@ def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
     return calibration.fit(scores, cells.labels, cells.positive, cells.weights).predict(scores, cells.labels)
 
 
-def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> NDArray[np.float64]:
-    """Return c_j, the share of a label's positives that are written down, by the surest cells.
+def surest_cells(written: NDArray, labels: Labels) -> NDArray[np.int64]:
+    """Return the cells with the largest f, as many as 5 % of the positives."""
+    size = min(len(written), max(LEAST_PLATEAU, round(PLATEAU * labels.positives.nnz)))
+    return np.argsort(-written, kind="stable")[:size]
+
+
+def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> tuple[float, NDArray[np.float64]]:
+    """Return c, the share of positives that are written down, of all labels and of each, by the surest cells.
 
     >>> cells = Cells(np.arange(4), np.zeros(4, int), np.zeros(4), np.array([1, 1, 1, 0], bool), np.ones(4))
-    >>> one = Labels(np.array([[1], [1], [1], [0]]))
-    >>> estimate_written(cells, np.array([0.9, 0.9, 0.9, 0.9]), one).round(2).tolist()
-    [0.75]
+    >>> overall, shares = estimate_written(cells, np.full(4, 0.9), Labels(np.array([[1], [1], [1], [0]])))
+    >>> round(overall, 2), shares.round(2).tolist()
+    (0.75, [0.75])
     """
-    size = min(len(written), max(LEAST_PLATEAU, round(PLATEAU * labels.positives.nnz)))
-    surest = np.argsort(-written, kind="stable")[:size]
-    overall = cells.positive[surest].mean()
+    surest = surest_cells(written, labels)
+    overall = float(np.clip(cells.positive[surest].mean(), CLIP, 1 - CLIP))
     total = np.bincount(cells.labels[surest], minlength=labels.shape[1])
     yes = np.bincount(cells.labels[surest], cells.positive[surest], labels.shape[1])
-    return np.clip((yes + PRIOR_CELLS * overall) / (total + PRIOR_CELLS), CLIP, 1 - CLIP)
+    return overall, np.clip((yes + PRIOR_CELLS * overall) / (total + PRIOR_CELLS), CLIP, 1 - CLIP)
 
 
 def estimate_wrong(cells: Cells, written: NDArray) -> float:
@@ -195,16 +201,16 @@ def estimate_wrong(cells: Cells, written: NDArray) -> float:
     return float(np.average(cells.positive[half], weights=cells.weights[half]))
 
 
-def _missing(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
+def _missing(cells: Cells, written: NDArray, c: float) -> Suggestions:
     absent = np.flatnonzero(~cells.positive & (cells.weights == 1))
-    f, c = written[absent], shares[cells.labels[absent]]
+    f = written[absent]
     return _ranked(cells.where(absent), (1 - c) / c * f / (1 - f))
 
 
-def _doubtful(cells: Cells, written: NDArray, shares: NDArray) -> Suggestions:
+def _doubtful(cells: Cells, written: NDArray, c: float) -> Suggestions:
     there, noise = np.flatnonzero(cells.positive), estimate_wrong(cells, written)
-    f, c = written[there], shares[cells.labels[there]]
-    positive = np.clip((f - noise) / np.maximum(c - noise, CLIP), 0.0, 1.0)
+    f = written[there]
+    positive = np.clip((f - noise) / max(c - noise, CLIP), 0.0, 1.0)
     return _ranked(cells.where(there), noise * (1 - positive) / f)
 
 
