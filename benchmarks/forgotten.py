@@ -5,8 +5,8 @@ regression for each tag on the same features; ours is ``labelgap.audit`` with li
 of the first 500 suggestions, the area under the precision–recall curve over the cells without a tag, the precision
 that was expected, and the share that was estimated to be missing.
 
-Only removed tags count as hits. Those that people forgot themselves count as mistakes of both sides, and as missing in
-the estimate; an audit of the tags as they were, before any was removed, says how many these are by the same estimate.
+Only removed tags count as hits. Those that people forgot themselves count as mistakes of both sides, and as missing
+in the estimate; an audit of the tags as they were, before any was removed, says how many these are by it.
 
     python -m benchmarks.forgotten [--set cooking] [--keep 0.7] [--least 5] [--seed 0]
 """
@@ -124,8 +124,8 @@ def main() -> None:
     before = audit(X, Y, BinaryRelevance(loss="squared"), random_state=options.seed).share_missing
     after = audit(X, written, BinaryRelevance(loss="squared"), random_state=options.seed).share_missing
     print(
-        f"estimated share missing, squared: {before:.3f} before tags were removed, {after:.3f} after; so removed were "
-        f"{1 - (1 - after) / (1 - before):.3f}, in truth {removed / Y.nnz:.3f}"
+        f"estimated share missing, squared: {before:.3f} before tags were removed, {after:.3f} after; so removed "
+        f"were {1 - (1 - after) / (1 - before):.3f}, in truth {removed / Y.nnz:.3f}"
     )
 
 

@@ -5,18 +5,32 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from printed import Shell, blocks, run_python, section
+
 README = Path(__file__).parents[1] / "README.md"
+WALK = README.parent / "docs" / "walk.md"
 
 
 def test_python_blocks_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) >= 6
+    shown = [block for block in blocks(README) if block.language == "python"]
+    assert len(shown) >= 6
     names: dict = {}
-    for number, block in enumerate(blocks):
-        exec(compile(block, f"README block {number}", "exec"), names)
+    for block in shown:
+        run_python(README, block, names)
     assert names["tagger"].predict_tags(["cake in the oven"], 1) == [["baking"]]
     assert names["explain"](names["tagger"], "bacon cake", "meat").features[0].name == "bacon"
+
+
+def test_commands_for_a_table_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in section(WALK, "Your table"):
+        run_python(WALK, block, {})
+    Path("new.csv").write_text(Path("posts.csv").read_text())
+    (shown,) = (block for block in blocks(README) if "posts.csv" in block.text)
+    with Shell() as shell:
+        shell.run(shown.text)
+    assert Path("audit.csv").exists()
 
 
 def test_files_it_names_are_there():
