@@ -4,7 +4,7 @@ Of a whole label matrix 60 % of the cells stay known; ``complete`` fills the res
 printed as ``complete`` reports it (known cells held out in folds) and as it is on the cells that it filled, whose
 truth it never saw; also for the cells with a probability above 0.05 alone, since nearly all others are surely a no.
 
-    python -m benchmarks.calibrated [bibtex robotics cooking] [--known 0.6] [--seed 0]
+    python -m benchmarks.calibrated [bibtex robotics cooking] [--known 0.6] [--seed 0] [--by LEML one-vs-all]
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from labelgap.gaps import calibration_error, reliability
 from labelgap.observations import as_labels
 
 LIKELY = 0.05
+MODELS = {"LEML": LEML(100, random_state=0), "one-vs-all": BinaryRelevance(loss="squared")}
 
 
 def load(name: str) -> tuple[Any, Any]:
@@ -35,16 +36,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["bibtex", "robotics", "cooking"])
     parser.add_argument("--known", type=float, default=0.6)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--by", nargs="*", choices=MODELS, default=list(MODELS))
     options = parser.parse_args()
     rows, curves = [], []
     for name in options.names:
         X, Y = load(name)
         gapped, truth = hide_cells(Y, options.known, random_state=options.seed), as_labels(Y).positives.toarray()
         hidden = ~as_labels(gapped).known.toarray()
-        for title, estimator in (
-            ("LEML", LEML(min(100, Y.shape[1]), random_state=0)),
-            ("one-vs-all", BinaryRelevance(loss="squared")),
-        ):
+        for title in options.by:
+            estimator = MODELS[title]
             start = time.perf_counter()
             found = complete(X, gapped, estimator, random_state=options.seed)
             seconds = time.perf_counter() - start

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from functools import partial
 
@@ -547,3 +548,13 @@ def test_results_come_in_order_and_once(tmp_path):
         with opened(tmp_path / "c"):
             found = list(in_pieces("n", tasks, HeldOut))
     assert [int(one.labels[0]) for one in found] == list(range(5))
+
+
+def test_work_goes_on_where_nothing_can_be_kept(tmp_path):
+    """As on a full disk, or when another process has removed the folder."""
+    with checkpointing(tmp_path / "kept", {"seed": 0}, share=1.0):
+        slot("first").keep({"a": np.arange(3)})
+        shutil.rmtree(tmp_path / "kept")
+        with pytest.warns(RuntimeWarning, match="what is done cannot be kept"):
+            slot("second").keep({"a": np.arange(3)})
+        slot("third").keep({"a": np.arange(3)})

@@ -12,8 +12,11 @@ from typer.testing import CliRunner
 
 from labelgap import LEML, Tagger, load
 from labelgap.cli import app
+from labelgap.commands.inputs import Columns
+from labelgap.commands.learning import data_for
 from labelgap.commands.options import find_class, parameters_of, parse_options
 from labelgap.datasets import make_low_rank, read, read_records, write, write_records
+from labelgap.observations import as_labels
 
 WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
 NAMES = sorted(WORDS)
@@ -115,6 +118,18 @@ def test_predictions_as_a_table(folder, ending):
     texts = [f"{row['title']}\n{row['body']}" for row in read_records(folder / "posts.csv")]
     for row, tags in zip(rows, model.predict_tags(texts, 2), strict=True):
         assert (row["tags"] if ending == "jsonl" else row["tags"].split(",")) == tags
+
+
+def test_a_model_remembers_what_stands_between_tags(tmp_path):
+    rows = [["oven cake", "red, dry;wine"], ["flour", "wine"], ["cake", "red, dry"], ["oven", "wine"]] * 5
+    write_records(tmp_path / "a.csv", ["text", "tags"], rows)
+    columns = ["--text", "text", "--tags", "tags", "--separator", ";", "--output", tmp_path / "model"]
+    assert labelgap("fit", tmp_path / "a.csv", *columns).exit_code == 0
+    model = load(tmp_path / "model")
+    data = data_for(model, tmp_path / "a.csv", Columns(), labels=True)
+    assert as_labels(data.Y).positives.nnz == 25
+    write_records(tmp_path / "one.csv", ["text", "tags"], [["oven", "red, dry"]])
+    assert as_labels(data_for(model, tmp_path / "one.csv", Columns(), labels=True).Y).positives.nnz == 1
 
 
 def test_evaluate(folder):

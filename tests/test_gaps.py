@@ -268,7 +268,9 @@ def test_the_share_written_by_hand():
     """Of the fifty surest cells 30 are written; all 20 of the first label are, so its share is above the others."""
     labels = Labels(sp.csr_array(np.ones((60, 2))))
     positive = np.concatenate([np.ones(20, bool), np.arange(30) < 10, np.zeros(10, bool)])
-    cells = Cells(np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60))
+    cells = Cells(
+        np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60), np.zeros(60, bool)
+    )
     overall, found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
     assert overall == 30 / 50
     np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
@@ -393,3 +395,19 @@ def test_what_cannot_be_explained():
         explain(model, np.eye(3)[:1], "cake")
     with pytest.raises(ValueError, match="row has 3 rows; pass one"):
         explain(model, np.eye(3), 0)
+
+
+@pytest.mark.parametrize("n_labels", [51, 52, 53])
+def test_no_cell_is_suggested_twice(n_labels):
+    """Cells drawn from the rest may come twice, and stand for one each where as many are left as are drawn."""
+    rng = np.random.default_rng(0)
+    Y = np.zeros((150, n_labels))
+    np.put_along_axis(Y, rng.random((150, n_labels)).argsort(axis=1)[:, :2], 1, axis=1)
+    found = audit(rng.standard_normal((150, 5)), Y, BinaryRelevance(loss="squared"), random_state=0).missing
+    assert len(set(zip(found.rows, found.labels))) == len(found)
+    assert np.bincount(found.rows).max() == 30
+
+
+def test_equal_scores_are_no_error():
+    curve = Calibration(2).fit(np.full((400, 1), -0.5), np.arange(400) % 2, np.arange(400) % 4 == 0)
+    assert curve.predict(np.array([[-0.5]]), np.array([0]))[0] == pytest.approx(0.25, abs=0.25)

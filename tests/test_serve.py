@@ -625,6 +625,20 @@ def test_the_api_keeps_to_its_schema(models):
 # --- extensions, names, files ---------------------------------------------------------------------------------------
 
 
+def test_a_server_may_be_called_as_it_is_announced():
+    assert "127.0.0.2" in Settings(host="127.0.0.2").allowed_hosts
+    assert {"box.local", "10.0.0.7"} <= Settings(host="10.0.0.7", hosts=("Box.local",)).allowed_hosts
+    assert "[::1]" in Settings(host="::1").allowed_hosts
+    assert Settings(host="0.0.0.0").allowed_hosts is None
+
+
+def test_what_would_open_a_door_is_refused(low_rank):
+    with pytest.raises(ValueError, match="token is empty"):
+        Settings(token="")
+    with pytest.raises(ValueError, match="model name 'a\"b' must be of letters"):
+        Served('a"b', low_rank)
+
+
 def test_without_data_the_page_lets_a_text_be_tried(models):
     with client_of(create_app(models, settings=replace(LOCAL, token="key"), extensions=[add_page])) as client:
         page = client.get("/")

@@ -13,6 +13,7 @@ import re
 import threading
 import time
 import uuid
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -45,6 +46,7 @@ class Checkpoint:
         self._folder, self._run, self._interval, self._share = folder, run, interval, share
         self._began = self._last = time.perf_counter()
         self._spent = 0.0
+        self._warned = False
         self._waiting: dict[Path, Arrays] = {}
         self._asked: Counter[tuple[str, ...]] = Counter()
         self._lock = threading.RLock()
@@ -69,7 +71,17 @@ class Checkpoint:
             self._waiting[path] = {name: np.asarray(value) for name, value in arrays.items()}
             now = time.perf_counter()
             if self._spent <= self._share * (now - self._began) or now - self._last >= self._interval:
-                self.flush()
+                self._try_to_flush()
+
+    def _try_to_flush(self) -> None:
+        """Write all that waits; work goes on where that fails, though it could not be taken up later."""
+        try:
+            self.flush()
+        except OSError as error:
+            self._last = time.perf_counter()
+            if not self._warned:
+                warnings.warn(f"{self._folder}: what is done cannot be kept ({error}).", RuntimeWarning, stacklevel=4)
+            self._warned = True
 
     def flush(self) -> None:
         """Write all that waits."""

@@ -14,6 +14,7 @@ from labelgap.commands.inputs import Columns, Data, load_data
 from labelgap.commands.options import find_class, make_estimator, parse_options
 from labelgap.commands.resuming import resumable
 from labelgap.datasets import write, write_records
+from labelgap.datasets.documents import find_separator
 from labelgap.datasets.tabular import table_format
 from labelgap.estimators import MultiLabelEstimator, Tagger
 from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
@@ -73,9 +74,17 @@ def fit(
 def remember(model: MultiLabelEstimator, columns: Columns, data: Data) -> None:
     """Keep what the next commands need: the columns, and the names of labels."""
     if data.is_text:
-        model.columns_ = {"text": columns.text, "tags": columns.tags, "labels": columns.labels}
+        named = {"text": columns.text, "tags": columns.tags, "labels": columns.labels}
+        model.columns_ = named | {"separator": _separator(columns, data)}
     elif data.label_names is not None:
         model.label_names_in_ = np.asarray(data.label_names, dtype=object)
+
+
+def _separator(columns: Columns, data: Data) -> str:
+    """Return what stands between tags, so that the next file is read as this one was."""
+    if columns.separator or not columns.tags or data.records is None:
+        return columns.separator or ""
+    return find_separator([record[columns.tags] for record in data.records]) or " "
 
 
 def columns_of(model: Any, given: Columns) -> Columns:
@@ -86,7 +95,7 @@ def columns_of(model: Any, given: Columns) -> Columns:
         chosen["labels"] = ""
     if given.labels:
         chosen["tags"] = ""
-    return Columns(**chosen, separator=given.separator)
+    return Columns(**chosen, separator=given.separator or kept.get("separator") or None)
 
 
 def data_for(model: Any, path: Path, given: Columns, *, labels: bool) -> Data:

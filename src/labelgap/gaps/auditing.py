@@ -17,6 +17,7 @@ from labelgap.observations import Labels
 
 PLATEAU = 0.05  # of the positives: as many of the surest cells tell how many labels are written down
 LEAST_PLATEAU = 50
+LEAST_LIKELY = 0.1  # of all cells: as many of the least likely tell how many labels are wrong
 PRIOR_CELLS = 200.0
 OWN = 0.03  # nearly nothing: a curve that follows a label's own written cells would believe them
 
@@ -105,10 +106,10 @@ def audit(
     row without others would give its own label away. Under the assumption that a positive of label j is written down
     with the same probability c_j in every row ("missing at random per label"),
 
-        P(positive | not written) = (1 − c_j) / c_j · f / (1 − f),   at most 1            (Elkan and Noto 2008).
+        P(positive | not written) = (1 − c) / c · f / (1 − f),   at most 1            (Elkan and Noto 2008).
 
     A label that is there is wrong with the probability ε (1 − g) / f, where g = (f − ε) / (c − ε) is that of a
-    positive and ε the share of the negatives that are written down, read off the less likely half of all cells.
+    positive and ε the share of the negatives that are written down, read off the least likely tenth of all cells.
 
     c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
     cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
@@ -176,7 +177,8 @@ def surest_cells(written: NDArray, labels: Labels) -> NDArray[np.int64]:
 def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> tuple[float, NDArray[np.float64]]:
     """Return c, the share of positives that are written down, of all labels and of each, by the surest cells.
 
-    >>> cells = Cells(np.arange(4), np.zeros(4, int), np.zeros(4), np.array([1, 1, 1, 0], bool), np.ones(4))
+    >>> none, yes = np.zeros(4, int), np.array([1, 1, 1, 0], bool)
+    >>> cells = Cells(np.arange(4), none, np.zeros(4), yes, np.ones(4), none > 0)
     >>> overall, shares = estimate_written(cells, np.full(4, 0.9), Labels(np.array([[1], [1], [1], [0]])))
     >>> round(overall, 2), shares.round(2).tolist()
     (0.75, [0.75])
@@ -189,20 +191,21 @@ def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> tuple[fl
 
 
 def estimate_wrong(cells: Cells, written: NDArray) -> float:
-    """Return ε, the share of written labels among the less likely half of the cells, of which none should be.
+    """Return ε, the share of written labels among the least likely tenth of the cells, of which none should be.
 
-    >>> cells = Cells(np.arange(4), np.zeros(4, int), np.zeros(4), np.array([1, 1, 1, 0], bool), np.ones(4))
-    >>> estimate_wrong(cells, np.array([0.9, 0.8, 0.1, 0.1]))
-    0.5
+    >>> none, yes = np.zeros(4, int), np.array([1, 1, 1, 0], bool)
+    >>> cells = Cells(np.arange(4), none, np.zeros(4), yes, np.ones(4), none > 0)
+    >>> estimate_wrong(cells, np.array([0.9, 0.8, 0.1, 0.2]))
+    1.0
     """
     order = np.argsort(written, kind="stable")
     reached = np.cumsum(cells.weights[order])
-    half = order[: np.searchsorted(reached, reached[-1] / 2) + 1]
-    return float(np.average(cells.positive[half], weights=cells.weights[half]))
+    least = order[: np.searchsorted(reached, LEAST_LIKELY * reached[-1]) + 1]
+    return float(np.average(cells.positive[least], weights=cells.weights[least]))
 
 
 def _missing(cells: Cells, written: NDArray, c: float) -> Suggestions:
-    absent = np.flatnonzero(~cells.positive & (cells.weights == 1))
+    absent = np.flatnonzero(~cells.positive & ~cells.drawn)
     f = written[absent]
     return _ranked(cells.where(absent), (1 - c) / c * f / (1 - f))
 

@@ -109,8 +109,8 @@ def logit_curve(scores: NDArray, yes: NDArray, weights: NDArray) -> Callable[[ND
     shares = (np.bincount(place, weights * yes, size)[filled] + 0.5) / (total[filled] + 1.0)
     rising = IsotonicRegression().fit_transform(middle, shares, sample_weight=total[filled])
     heights = np.log(rising / (1 - rising))
-    spread = np.sqrt(np.cov(scores, aweights=weights, ddof=0))
-    steepness = 1.0 / max(float(spread), np.finfo(float).tiny)
+    spread = float(np.sqrt(np.cov(scores, aweights=weights, ddof=0)))
+    steepness = 1.0 / spread if spread > 0 else 1.0
 
     def curve(found: NDArray) -> NDArray[np.float64]:
         beyond = np.maximum(found - middle[-1], 0.0) + np.minimum(found - middle[0], 0.0)

@@ -31,7 +31,9 @@ class Cells(NamedTuple):
     positive : ndarray of bool
         Whether the label is given.
     weights : ndarray of float
-        1 for positives and for the best absent labels; more for those that were drawn from the rest.
+        1 for positives and for the best absent labels; as many as they stand for for those drawn from the rest.
+    drawn : ndarray of bool
+        Whether it was drawn, perhaps more than once.
     """
 
     rows: NDArray[np.int64]
@@ -39,6 +41,7 @@ class Cells(NamedTuple):
     scores: NDArray[np.float64]
     positive: NDArray[np.bool_]
     weights: NDArray[np.float64]
+    drawn: NDArray[np.bool_]
 
     def where(self, kept: NDArray) -> Cells:
         """Return those of a mask or an index."""
@@ -144,8 +147,9 @@ def _cells(
     scores: NDArray, rows: NDArray, where: tuple[NDArray, ...], *, positive: bool, weights: NDArray | None = None
 ) -> Cells:
     i, j = where
+    drawn = np.full(len(i), weights is not None)
     weights = np.ones(len(i)) if weights is None else weights
-    return Cells(rows[i], j.astype(np.int64), scores[i, j], np.full(len(i), positive), weights)
+    return Cells(rows[i], j.astype(np.int64), scores[i, j], np.full(len(i), positive), weights, drawn)
 
 
 def _draw(

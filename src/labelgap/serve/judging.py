@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,11 +63,12 @@ def _check_number(name: str, found: Sequence[Any], given: Rows) -> None:
         raise unusable(f"{name} has {len(found)} entries for {len(given.rows)} rows; pass one for each.")
 
 
-def _scores(served: Served, given: Rows, settings: Settings) -> list[NDArray]:
-    """Return the decision values of each row."""
+def _scores(served: Served, given: Rows, settings: Settings) -> Iterator[NDArray]:
+    """Yield the decision values of each row, of which only a block is held at a time."""
     X = as_input(given.form, given.rows, served.features)
     with threads(settings.n_threads):
-        return [row for block in decision_blocks(served, X) for row in block]
+        for block in decision_blocks(served, X):
+            yield from block
 
 
 def explained(served: Served, given: Rows, body: ExplainRequest, settings: Settings) -> bytes:

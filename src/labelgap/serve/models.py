@@ -39,6 +39,8 @@ class Served:
     """
 
     def __init__(self, name: str, model: MultiLabelEstimator, version: str | None = None) -> None:
+        if not NAME.fullmatch(name):
+            raise ValueError(f"The model name {name!r} must be of letters, digits, dots, dashes and underscores.")
         if not model.n_features_in_:
             raise ValueError(f"The model {name} has no features, so that new rows cannot be given to it.")
         self.name, self.model, self.version = name, nameless(model), version

@@ -47,10 +47,17 @@ class Settings:
     queue: int = 8192
     n_threads: int | None = None
 
+    def __post_init__(self) -> None:
+        if self.token == "":
+            raise ValueError("token is empty, which lets everybody in; pass a secret, or None for no token.")
+
     @property
     def allowed_hosts(self) -> frozenset[str] | None:
         """The names that a Host header may have; None is any, where others than this machine may come in."""
-        return frozenset(LOOPBACK_NAMES + self.hosts) if is_loopback(self.host) or self.hosts else None
+        if not is_loopback(self.host) and not self.hosts:
+            return None
+        own = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
+        return frozenset(name.lower() for name in (*LOOPBACK_NAMES, own, *self.hosts))
 
 
 def is_loopback(host: str) -> bool:

@@ -49,6 +49,7 @@ class _Tags:
         self.column = material.columns.tags
         values = [record[self.column] for record in material.records]
         texts = [value for value in values if isinstance(value, str)]
+        self.has_lists = any(value is not None and not isinstance(value, str) for value in values)
         self.separator = material.columns.separator or find_separator(texts)
         mark = self.separator or " "
         self.joint = f"{mark} " if mark.strip() and any(f"{mark} " in text for text in texts) else mark
@@ -57,7 +58,10 @@ class _Tags:
         value = record[self.column]
         tags = [tag for tag in split_tags([value], self._as_read(value))[0] if wanted.get(tag, True)]
         tags += [tag for tag, there in wanted.items() if there and tag not in tags]
-        return record | {self.column: self._join(tags) if isinstance(value, str) or value is None else tags}
+        return record | {self.column: self._join(tags) if self._is_text(value) else tags}
+
+    def _is_text(self, value: Any) -> bool:
+        return not self.has_lists if value is None else isinstance(value, str)
 
     def _as_read(self, value: Any) -> str | None:
         return self.separator if isinstance(value, str) else None

@@ -13,8 +13,10 @@ Order = Literal["probability", "uncertainty"]
 Status = Literal["open", "skipped"]
 LEAST = 0.1  # suggestions that are less likely than this are not asked about unless somebody wants them
 
+Cell = tuple[int, str]
+
 _GROUPS = {"label": "label", "document": "row"}
-_ORDERS = {"probability": "probability DESC", "uncertainty": "abs(probability - 0.5)"}
+_ORDERS = {"probability": "-probability", "uncertainty": "abs(probability - 0.5)"}
 _STATUSES = {
     "open": "NOT EXISTS (SELECT 1 FROM standing AS s WHERE s.row = kept.row AND s.label = kept.label)",
     "skipped": "(SELECT verdict FROM present AS s WHERE s.row = kept.row AND s.label = kept.label) = 'skip'",
@@ -37,13 +39,19 @@ class Choice:
     row: int | None = None
     least: float = LEAST
 
-    def page(self, store: Store, limit: int, offset: int = 0) -> list[Suggestion]:
-        """Return some suggestions, in order."""
+    def page(self, store: Store, limit: int, after: Cell | None = None) -> list[Suggestion]:
+        """Return some suggestions in order: the first ones, or those that follow the cell ``after``.
+
+        That cell may be decided by now: its place does not depend on verdicts. Nothing follows a cell that is not
+        suggested.
+        """
         by = _GROUPS.get(self.group)
         kept, values = self._kept("" if by is None else f", sum(probability) OVER (PARTITION BY {by}) AS weight")
-        order = f"{_ORDERS[self.order]}, id" if by is None else f"weight DESC, {by}, {_ORDERS[self.order]}, id"
-        statement = f"{kept} SELECT row, label, kind, probability FROM kept WHERE {_STATUSES[self.status]}"
-        found = store.select(f"{statement} ORDER BY {order} LIMIT ? OFFSET ?", *values, limit, offset)
+        order = f"{_ORDERS[self.order]}, id" if by is None else f"-weight, {by}, {_ORDERS[self.order]}, id"
+        place = f"SELECT {order} FROM {'suggestion' if by is None else 'kept'} WHERE row = ? AND label = ?"
+        follows = "" if after is None else f" AND ({order}) > ({place})"
+        statement = f"{kept} SELECT row, label, kind, probability FROM kept WHERE {_STATUSES[self.status]}{follows}"
+        found = store.select(f"{statement} ORDER BY {order} LIMIT ?", *values, *(after or ()), limit)
         return [Suggestion(*row) for row in found]
 
     def count(self, store: Store) -> tuple[int, float]:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from labelgap.serve.errors import ApiError
+from labelgap.serve.errors import ApiError, unusable
 from labelgap.serve.reviews import schemas
 from labelgap.serve.reviews.desk import Desk
 from labelgap.serve.reviews.material import highlight
@@ -96,11 +96,15 @@ def _add_queue(router: Any, desk: Desk) -> None:
         row: Annotated[int | None, Query(ge=0, le=2**53)] = None,
         least: Annotated[float, Query(ge=0, le=1)] = LEAST,
         limit: Annotated[int, Query(ge=1, le=MOST_AT_ONCE)] = 20,
-        offset: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        after_row: Annotated[int | None, Query(ge=0, le=2**53)] = None,
+        after_label: Annotated[str | None, chosen] = None,
     ) -> schemas.Queue:
-        """List suggestions in order."""
+        """List suggestions in order: the first ones, or those that follow the suggestion after_row, after_label."""
+        if (after_row is None) != (after_label is None):
+            raise unusable("after_row and after_label name one suggestion together; pass both or neither.")
+        after = None if after_row is None or after_label is None else (after_row, after_label)
         choice = Choice(kind, group, order, status, label, row, least)
-        found = [schemas.SuggestionOut(**one._asdict()) for one in choice.page(desk.store, limit, offset)]
+        found = [schemas.SuggestionOut(**one._asdict()) for one in choice.page(desk.store, limit, after)]
         return schemas.Queue(suggestions=found)
 
     @router.get("/labels")

@@ -130,11 +130,19 @@ class Store:
     # --- suggestions ------------------------------------------------------------------------------------------------
 
     def replace_suggestions(self, found: Iterable[Suggestion], **meta: str) -> None:
-        """Keep the suggestions of an audit instead of the earlier ones, and values beside them: all or nothing."""
+        """Keep the suggestions of an audit instead of the earlier ones, and values beside them: all or nothing.
+
+        Of a cell that comes twice the likeliest is kept. A cell that has reviews keeps its earlier suggestion where no
+        new one comes, since an undo may open it again.
+        """
+        likeliest = _likeliest(found)
         with self._transaction() as run:
-            run("DELETE FROM suggestion")
+            run(
+                "DELETE FROM suggestion WHERE NOT EXISTS "
+                "(SELECT 1 FROM review AS r WHERE r.row = suggestion.row AND r.label = suggestion.label)"
+            )
             self._connection.executemany(
-                "INSERT INTO suggestion (row, label, kind, probability) VALUES (?, ?, ?, ?)", found
+                "INSERT OR REPLACE INTO suggestion (row, label, kind, probability) VALUES (?, ?, ?, ?)", likeliest
             )
             self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
 
@@ -219,6 +227,20 @@ class Store:
             except BaseException:
                 self._connection.rollback()
                 raise
+
+
+def _likeliest(found: Iterable[Suggestion]) -> list[Suggestion]:
+    """Return each cell once, in the order in which cells come first.
+
+    >>> [one.probability for one in _likeliest([Suggestion(0, "a", "missing", p) for p in (0.2, 0.9, 0.5)])]
+    [0.9]
+    """
+    kept: dict[tuple[int, str], Suggestion] = {}
+    for one in found:
+        known = kept.setdefault((one.row, one.label), one)
+        if one.probability > known.probability:
+            kept[one.row, one.label] = one
+    return list(kept.values())
 
 
 def _open(path: Path | str) -> sqlite3.Connection:

@@ -13,7 +13,8 @@ export class Cards {
     this.choice = choice;
     this.list = [];
     this.at = 0;
-    this.ended = false;
+    this.after = null; // the last card that the server listed
+    this.through = false; // whether it listed none behind that one
     this.documents = new Map();
     this.reasons = new Map();
     this.fetching = null;
@@ -21,10 +22,22 @@ export class Cards {
 
   get current() { return this.list[this.at] ?? null; }
 
-  /** Fetch until the place we are at has a card, or there are no more. */
+  /**
+   * Fetch until the place we are at has a card, or there are no more. Before it says so it looks through the whole
+   * list once more: others may have opened cards again in front of the last one.
+   */
   async ready() {
-    while (!this.current && !this.ended) await this.more();
+    await this.reach();
+    if (!this.current) {
+      this.after = null;
+      this.through = false;
+      await this.reach();
+    }
     return this.current;
+  }
+
+  async reach() {
+    while (!this.current && !this.through) await this.more();
   }
 
   async more() {
@@ -33,11 +46,13 @@ export class Cards {
   }
 
   async fetchPage() {
-    const offset = this.list.filter((card) => !card.verdict).length;
-    const page = await get("/review/queue", { ...this.choice, limit: AT_ONCE, offset });
+    const { row, label } = this.after ?? {};
+    const query = { ...this.choice, limit: AT_ONCE, after_row: row, after_label: label };
+    const { suggestions } = await get("/review/queue", query);
     const known = new Set(this.list.map(idOf));
-    this.list.push(...page.suggestions.filter((card) => !known.has(idOf(card))));
-    this.ended = page.suggestions.length < AT_ONCE;
+    this.list.push(...suggestions.filter((card) => !known.has(idOf(card))));
+    this.after = suggestions.at(-1) ?? null;
+    this.through = suggestions.length < AT_ONCE;
   }
 
   move(by) {
@@ -50,7 +65,10 @@ export class Cards {
     if (place >= 0) {
       this.at = place;
       this.list[place].verdict = null;
-    } else this.list.splice(this.at, 0, card);
+    } else {
+      card.foreign = true; // it may be of another choice
+      this.list.splice(this.at, 0, card);
+    }
   }
 
   document(row) {
@@ -64,7 +82,7 @@ export class Cards {
 
   /** Fetch the next cards, their documents and reasons before they are wanted. */
   prefetch() {
-    if (this.list.length - this.at < AT_ONCE / 2 && !this.ended) this.more().catch(() => {});
+    if (this.list.length - this.at < AT_ONCE / 2 && !this.through) this.more().catch(() => {});
     for (const card of this.list.slice(this.at, this.at + AHEAD)) {
       this.document(card.row).catch(() => {});
       this.why(card).catch(() => {});

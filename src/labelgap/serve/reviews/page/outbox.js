@@ -3,6 +3,7 @@
 
 import { post, Refused } from "./api.js";
 
+const PASSING = new Set([408, 429]); // too slow, or too many: the same may be taken later
 const waiting = [];
 let busy = false;
 let failures = 0;
@@ -34,7 +35,7 @@ async function work() {
       const answer = await post(path, body);
       settle(() => resolve(answer));
     } catch (error) {
-      if (error instanceof Refused && error.status < 500 && error.status !== 429) settle(() => reject(error));
+      if (error instanceof Refused && error.status < 500 && !PASSING.has(error.status)) settle(() => reject(error));
       else {
         failures += 1;
         changed();

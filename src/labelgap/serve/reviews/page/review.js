@@ -133,7 +133,9 @@ export class ReviewView {
     const sent = { key: entry.key, row: card.row, label: card.label, verdict };
     deliver("/review/verdicts", sent)
       .then((answer) => this.stored(cards, answer), (error) => this.refused(entry, error));
-    this.toolbar.judged(entry.before, verdict);
+    const wasOpen = cards.choice.status === "open" && !card.foreign;
+    if (entry.before || wasOpen) this.toolbar.judged(entry.before, verdict);
+    else this.toolbar.doubt(); // only the server knows what held before
     cards.move(1);
     this.draw();
   }
@@ -142,12 +144,19 @@ export class ReviewView {
     await cards.take(answer);
     const { current } = cards;
     if (cards === this.cards && current?.row === answer.row) this.document.relabel(answer.labels, current);
+    this.recount();
+  }
+
+  recount() {
+    this.toolbar.settle().catch(() => {}); // they stay in doubt until the next verdict
   }
 
   refused(entry, error) {
     this.history = this.history.filter((one) => one !== entry);
     entry.card.verdict = entry.before;
     this.panel.said(`Not stored: ${error.message}`);
+    this.toolbar.doubt();
+    this.recount();
     this.draw();
   }
 
@@ -169,8 +178,8 @@ export class ReviewView {
         this.panel.said(`Taken back: ${label}.`);
         this.draw();
       }
+      this.toolbar.doubt();
       await this.stored(cards, answer);
-      this.toolbar.refresh();
     } catch (error) {
       this.panel.said(error.status === 404 ? "There is nothing to undo." : `Not undone: ${error.message}`);
     }

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { choices, count, el, refill, select } from "./dom.js";
+import { unsaved } from "./outbox.js";
 
 const SKIPPED = ["skipped", "skipped ones"];
 const SHOWN = [...[0.5, 0.2, 0.1, 0.05, 0.01].map((least) => [String(least), `from ${100 * least}\u00a0%`]), SKIPPED];
@@ -11,6 +12,8 @@ const ORDERS = [["probability", "likeliest first"], ["uncertainty", "least certa
 export class Toolbar {
   constructor(choice, onchange) {
     this.choice = choice;
+    this.turn = 0;
+    this.doubted = false;
     const set = (name) => (value) => { choice[name] = value; onchange(); };
     this.kinds = choices("Kind", [["missing", "Missing"], ["doubtful", "Doubtful"]], set("kind"));
     this.groups = choices("Grouping (G)",
@@ -61,12 +64,15 @@ export class Toolbar {
   }
 
   progress(counts, choice) {
+    this.turn += 1;
+    this.doubted = unsaved() > 0; // the server has not counted those
     this.numbers = { ...counts, open: counts[choice.kind].open };
     this.draw();
   }
 
   /** Count a verdict before the server is asked again. */
   judged(before, verdict) {
+    this.turn += 1;
     const names = { accept: "accepted", reject: "rejected", skip: "skipped" };
     if (before) this.numbers[names[before]] -= 1;
     else this.numbers.open -= 1;
@@ -74,9 +80,18 @@ export class Toolbar {
     this.draw();
   }
 
-  async refresh() {
+  /** Remember that the numbers may be wrong. */
+  doubt() {
+    this.turn += 1;
+    this.doubted = true;
+  }
+
+  /** Ask the server where the numbers are in doubt, once it has every verdict; a later change asks again. */
+  async settle() {
+    if (!this.doubted || unsaved()) return;
+    const { turn } = this;
     const state = await get("/review/state", { least: this.choice.least });
-    this.progress(state.counts, this.choice);
+    if (turn === this.turn) this.progress(state.counts, this.choice);
   }
 
   draw() {
