@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import uuid
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -368,3 +369,129 @@ def test_reviews_of_another_file_are_refused_in_one_line(server, folder):
     assert done.stderr.startswith("labelgap: ")
     assert "holds reviews of another data file; pass that one, or another --reviews FILE." in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+# --- lists that change while somebody works through them ------------------------------------------------------------
+
+WALK = """async ([choice, verdict]) => {
+  const { Cards } = await import("/page/cards.js");
+  const { post } = await import("/page/api.js");
+  const { newKey } = await import("/page/outbox.js");
+  const cards = new Cards(choice), seen = [], asked = window.fetch;
+  let requests = 0;
+  window.fetch = (...given) => {
+    if (String(given[0]).startsWith("/review/queue") && ++requests > 60) throw new Error("it asks without end");
+    return asked(...given);
+  };
+  try {
+    for (let card = await cards.ready(); card; card = await cards.ready()) {
+      seen.push([card.row, card.label]);
+      if (verdict) await post("/review/verdicts", { key: newKey(), row: card.row, label: card.label, verdict });
+      if (verdict) card.verdict = verdict;
+      if (seen.length === 1 && window.meanwhile) await window.meanwhile(cards, post, newKey);
+      cards.move(1);
+    }
+  } finally { window.fetch = asked; }
+  return seen;
+}"""
+
+
+def choice_of(**changes):
+    plain = {"kind": "missing", "group": "none", "order": "probability", "status": "open", "label": "", "least": 0.01}
+    return plain | changes
+
+
+def listed(server, **changes):
+    """Return every cell of a choice, in order."""
+    query = {name: value for name, value in choice_of(**changes).items() if value != ""} | {"limit": 100}
+    found = []
+    while page := server.get("review/queue", **query).json()["suggestions"]:
+        found += [[one["row"], one["label"]] for one in page]
+        query |= {"after_row": found[-1][0], "after_label": found[-1][1]}
+    return found
+
+
+def send(server, verdict, cell):
+    body = {"key": uuid.uuid4().hex, "row": cell[0], "label": cell[1], "verdict": verdict}
+    assert httpx.post(server.url + "review/verdicts", json=body, timeout=30).status_code == 200
+
+
+def shown_counts(page):
+    return [int(text.replace(",", "")) for text in page.locator(".counts strong").all_inner_texts()]
+
+
+def counts_of(server, least):
+    counts = server.get("review/state", least=least).json()["counts"]
+    return [counts["accepted"] + counts["rejected"] + counts["skipped"], counts["missing"]["open"]]
+
+
+def test_skipped_cards_that_are_skipped_again_come_to_an_end(page, server):
+    for cell in listed(server)[:45]:
+        send(server, "skip", cell)
+    skipped = listed(server, status="skipped")
+    assert len(skipped) >= 45
+    assert page.evaluate(WALK, [choice_of(status="skipped"), "skip"]) == skipped
+
+
+@pytest.mark.parametrize("group", ["none", "document"])
+def test_no_card_is_passed_over_when_others_decide_and_undo(page, server, group):
+    cards = listed(server, group=group)
+    assert len(cards) > 60
+    gone, back = cards[2:12], cards[1]
+    send(server, "reject", back)  # it is not in the list until somebody takes that back
+    page.evaluate(
+        """gone => { window.meanwhile = async (cards, post, newKey) => {
+          await post("/review/undo", { key: newKey() });
+          for (const [row, label] of gone)
+            await post("/review/verdicts", { key: newKey(), row, label, verdict: "accept" });
+          for (const row of [0, 1, 2]) cards.bring({ row, label: `foreign ${row}`, kind: "doubtful", verdict: null });
+        }; }""",
+        gone,
+    )
+    seen = page.evaluate(WALK, [choice_of(group=group), None])
+    assert seen[:4] == [cards[0], [1, "foreign 1"], [0, "foreign 0"], cards[0]]  # foreign ones stand in front of it
+    assert seen[3:] == [cards[0], *cards[2:], back]
+
+
+def test_numbers_follow_the_server_where_a_skipped_card_is_decided(page, server):
+    send(server, "skip", listed(server)[0])
+    page.get_by_label("Show").select_option("skipped")
+    page.wait_for_function("() => document.querySelector('.sheet').ariaBusy === 'false'")
+    before = counts_of(server, 0.01)
+    page.wait_for_function(NUMBERS, arg=before)
+    with page.expect_response(lambda answer: "/review/state" in answer.url):
+        press(page, "a")
+    assert counts_of(server, 0.01) == before  # it is reviewed as it was, and was not open
+    page.wait_for_timeout(50)
+    assert shown_counts(page) == before
+
+
+NUMBERS = """wanted => [...document.querySelectorAll('.counts strong')]
+  .every((one, i) => Number(one.textContent.replace(',', '')) === wanted[i])"""
+
+
+def test_a_verdict_that_is_refused_is_not_counted(page, server):
+    before = shown_counts(page)
+    assert before == counts_of(server, 0.1)
+    refusal = {"error": {"code": "not_found", "message": "no such suggestion"}}
+    page.route("**/review/verdicts", lambda route: route.fulfill(status=404, json=refusal))
+    with page.expect_response(lambda answer: "/review/state" in answer.url):
+        page.keyboard.press("a")
+    page.wait_for_function(NUMBERS, arg=before)
+    assert "Not stored: no such suggestion" in page.inner_text(".last")
+
+
+@pytest.mark.parametrize("status", [408, 429])
+def test_a_verdict_that_was_too_slow_is_sent_again(page, server, status):
+    card, refusals = shown_card(page), iter([status])
+
+    def answer(route):
+        refused = next(refusals, None)
+        route.continue_() if refused is None else route.fulfill(status=refused, json={})
+
+    page.route("**/review/verdicts", answer)
+    page.keyboard.press("a")
+    page.wait_for_selector("#saving.failing")
+    page.wait_for_selector("#saving.saved")
+    last = log_of(server)[-1]
+    assert (last["row"], last["label"], last["verdict"]) == (*card, "accept")

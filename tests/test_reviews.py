@@ -25,6 +25,7 @@ import uvicorn
 
 from labelgap import Tagger
 from labelgap.commands.inputs import Columns
+from labelgap.datasets import read_records, write_records
 from labelgap.gaps import Argument
 from labelgap.observations import Labels
 from labelgap.serve import create_app
@@ -129,15 +130,32 @@ def test_reviews_survive_closing_and_keep_their_suggestion(store):
     store.close()
     again = Store(store.path, IDENTITY)
     assert [(one.row, one.probability) for one in again.present()] == [(0, 0.9)]
-    with pytest.raises(KeyError):
-        again.suggestion(0, "a")
+    assert again.suggestion(0, "a").probability == 0.9  # an undo opens it again
     again.close()
+
+
+def test_replacing_suggestions_keeps_those_of_reviewed_cells(store):
+    store.replace_suggestions([cell(0, probability=0.9), cell(1, probability=0.8), cell(2, probability=0.7)])
+    store.add("k1", store.suggestion(0, "a"), "accept")
+    store.add("k2", store.suggestion(1, "a"), "skip")
+    store.replace_suggestions([cell(1, probability=0.3), cell(7)])
+    store.undo("k3", of="k1")
+    assert Choice().page(store, 10) == [cell(0, probability=0.9), cell(7)]
+    assert Choice(status="skipped").page(store, 10) == [cell(1, probability=0.3)]
+    with pytest.raises(KeyError):
+        store.suggestion(2, "a")
+
+
+def test_of_a_cell_that_comes_twice_the_likeliest_is_kept(store):
+    store.replace_suggestions([cell(2, probability=0.4), cell(2, "a", "doubtful", 0.6), cell(2, probability=0.5)])
+    assert store.suggestion(2, "a") == cell(2, "a", "doubtful", 0.6)
+    assert store.select("SELECT count(*) FROM suggestion") == [(1,)]
 
 
 def test_replacing_suggestions_is_all_or_nothing(store):
     store.replace_suggestions([cell(0), cell(1)])
     with pytest.raises(sqlite3.IntegrityError):
-        store.replace_suggestions([cell(2), cell(2)], expected="[]")
+        store.replace_suggestions([cell(2), cell(3, kind=None)], expected="[]")
     assert store.suggestion(1, "a").row == 1
     assert store.meta("expected") is None
 
@@ -239,7 +257,8 @@ def test_suggestions_come_in_the_order_that_was_chosen(store):
     assert order(kind="doubtful") == [(3, "c")]
     assert order(label="a", least=0.01) == [(0, "a"), (1, "a"), (4, "a")]
     assert order(row=1) == [(1, "b"), (1, "a")]
-    assert [one.row for one in Choice().page(store, 2, offset=1)] == [1, 2]
+    assert [one.row for one in Choice().page(store, 2, after=(0, "a"))] == [1, 2]
+    assert Choice().page(store, 2, after=(9, "a")) == []
     store.add("k1", cell(1, "b"), "accept")
     store.add("k2", cell(2, "b"), "skip")
     assert order(group="label") == [(0, "a"), (1, "a")]
@@ -248,6 +267,24 @@ def test_suggestions_come_in_the_order_that_was_chosen(store):
     assert Choice().labels(store) == [("a", 2, pytest.approx(1.2))]
     store.undo("k3")
     assert order(group="label") == [(2, "b"), (0, "a"), (1, "a")]
+
+
+@pytest.mark.parametrize("group", ["none", "label", "document"])
+@pytest.mark.parametrize("order", ["probability", "uncertainty"])
+def test_pages_that_follow_each_other_make_the_whole_list(store, group, order):
+    rng = np.random.default_rng(0)  # few values, so that many are equally likely
+    cells = [cell(row, label, probability=rng.integers(2, 9) / 10) for row in range(8) for label in "abcde"]
+    store.replace_suggestions(cells)
+    choice = Choice(group=group, order=order)
+    whole = choice.page(store, 100)
+    assert sorted(whole) == sorted(cells)
+    found, after = [], None
+    while page := choice.page(store, 7, after):
+        found += page
+        after = page[-1][:2]
+        for one in page:  # what is decided behind us moves nothing
+            store.add(f"{one.row}-{one.label}", one, "accept" if one.row % 2 else "skip")
+    assert found == whole
 
 
 # --- statistics -----------------------------------------------------------------------------------------------------
@@ -347,6 +384,25 @@ def test_an_export_of_lists_has_lists(tmp_path):
     name, content = export_labels(material_of(path, ["a", "b c"], Columns("text", "tags")), accepted)
     assert name == "posts-reviewed.jsonl"
     assert [json.loads(line)["tags"] for line in content.decode().splitlines()] == [["a", "b c"], ["b c"], []]
+
+
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_an_export_writes_lists_where_a_row_among_lists_has_none(tmp_path, ending):
+    path = tmp_path / f"posts.{ending}"
+    write_records(path, ["text", "tags"], iter([["x", ["a", "b c"]], ["y", None], ["z", None]]))
+    material = material_of(path, ["a", "b c"], Columns("text", "tags"))
+    name, content = export_labels(material, [review(1, 1, "b c", "accept"), review(2, 1, "a", "accept")])
+    (tmp_path / name).write_bytes(content)
+    after = [record["tags"] for record in read_records(tmp_path / name)]
+    assert [tags if tags is None else list(tags) for tags in after] == [["a", "b c"], ["b c", "a"], None]
+
+
+def test_an_export_writes_text_where_a_row_among_texts_has_none(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    path.write_text('{"text": "x", "tags": "a|b c"}\n{"text": "y", "tags": null}\n')
+    accepted = [review(1, 1, "b c", "accept"), review(2, 1, "a", "accept")]
+    _, content = export_labels(material_of(path, ["a", "b c"], Columns("text", "tags")), accepted)
+    assert [json.loads(line)["tags"] for line in content.decode().splitlines()] == ["a|b c", "b c|a"]
 
 
 def test_an_export_of_label_columns_uses_their_words(tmp_path):
@@ -594,6 +650,9 @@ def test_limits_and_types(client):
     assert client.get("/review/queue", params={"limit": 101}).status_code == 422
     assert client.get("/review/queue", params={"order": "id; DROP TABLE review"}).status_code == 422
     assert client.get("/review/documents/300").status_code == 422
+    half = client.get("/review/queue", params={"after_row": 3})
+    assert (half.status_code, half.json()["error"]["code"]) == (422, "unusable")
+    assert "after_row and after_label" in half.json()["error"]["message"]
     body = b'{"key":"key-00001"}'
     for kind in ("text/plain", "application/x-www-form-urlencoded"):
         assert client.post("/review/undo", content=body, headers={"Content-Type": kind}).status_code == 415
@@ -627,19 +686,30 @@ def test_retraining_gains_on_held_out_documents_and_is_saved_beside(client, tmp_
     assert client.post("/review/retrain/save", json={}).json()["path"] != name
 
 
-def test_a_second_audit_leaves_decided_cells_alone(client, posts):
+def test_a_second_audit_leaves_decided_cells_alone(client):
     cards = client.get("/review/queue", params={"limit": 20}).json()["suggestions"]
     for number, card in enumerate(cards):
         judge(client, number, card, "accept")
+    untouched = client.get("/review/queue", params={"limit": 20}).json()["suggestions"]
     assert client.post("/review/audit", json={"action": "start"}).status_code == 200
     wait_for(lambda: client.get("/review/state").json()["audit"]["state"] == "done")
-    decided = {(card["row"], card["label"]) for card in cards}
-    for kind in ("missing", "doubtful"):
-        query = {"kind": kind, "least": 0, "limit": 100}
-        assert not decided & {
-            (c["row"], c["label"]) for c in client.get("/review/queue", params=query).json()["suggestions"]
-        }
+    assert client.get("/review/queue", params={"limit": 20}).json()["suggestions"] != untouched  # it did look again
+    for card in cards:
+        shown = client.get(f"/review/documents/{card['row']}").json()["suggestions"]
+        kept = {"label": card["label"], "kind": "missing", "probability": card["probability"], "verdict": "accept"}
+        assert [one for one in shown if one["label"] == card["label"]] == [kept]
     assert client.get("/review/state").json()["counts"]["accepted"] == 20
+
+
+def test_what_is_undone_after_a_second_audit_can_be_decided_again(client):
+    card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+    judge(client, 1, card, "accept")
+    assert client.post("/review/audit", json={"action": "start"}).status_code == 200
+    wait_for(lambda: client.get("/review/state").json()["audit"]["state"] == "done")
+    assert client.post("/review/undo", json={"key": "undo-0001"}).status_code == 200
+    only = {"row": card["row"], "label": card["label"]}
+    assert client.get("/review/queue", params=only).json()["suggestions"] == [card]
+    assert judge(client, 2, card, "reject").json()["verdict"] == "reject"
 
 
 def test_an_audit_can_be_stopped_and_begun_again(posts, tmp_path):

@@ -34,7 +34,7 @@ class LinearEstimator(MultiLabelEstimator):
         if sp.issparse(coef):
             prepared = kernels.prepare(coef, dtype)
             return lambda rows: kernels.spmm(prepared, rows.T).T
-        columns = np.ascontiguousarray(coef.T)
+        columns = np.ascontiguousarray(coef.T)  # no copy of what lies by feature
         if sp.issparse(X):
             return lambda rows: kernels.spmm(kernels.prepare(rows, dtype), columns)
         return lambda rows: kernels.matmul(rows, columns)
@@ -49,14 +49,23 @@ class LinearEstimator(MultiLabelEstimator):
     def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
         if sp.issparse(X) or sp.issparse(self.coef_):
             return super()._known_scores(X, labels)
-        pattern, kernels = known_pattern(labels), self._kernels()
-        scores = kernels.sddmm(kernels.prepare(pattern, X.dtype), X, self.coef_) + self.intercept_[pattern.indices]
+        pattern, kernels, coef = known_pattern(labels), self._kernels(), np.ascontiguousarray(self.coef_)
+        scores = kernels.sddmm(kernels.prepare(pattern, X.dtype), X, coef) + self.intercept_[pattern.indices]
         return sp.csr_array((scores, pattern.indices, pattern.indptr), shape=pattern.shape)
 
     def _check_loaded(self) -> None:
         shapes = (self.coef_.shape, self.intercept_.shape)
         if shapes != ((self.n_labels_, self.n_features_in_), (self.n_labels_,)):
             raise ValueError(f"coefficients of shapes {shapes} for {self.n_labels_} labels")
+
+
+def by_feature(coef: Any) -> Any:
+    """Return coefficients that lie feature by feature, if they are dense: a sparse row needs those of its features.
+
+    >>> by_feature(np.ones((3, 2))).T.flags.c_contiguous
+    True
+    """
+    return coef if sp.issparse(coef) else np.asfortranarray(coef)
 
 
 def _with_column(A: Any, column: NDArray) -> sp.csr_array:

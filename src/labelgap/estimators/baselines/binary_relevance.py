@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from labelgap.estimators.about import About
 from labelgap.estimators.baselines.label_models import Settings, fit_labels
-from labelgap.estimators.linear import LinearEstimator
+from labelgap.estimators.linear import LinearEstimator, by_feature
 from labelgap.estimators.parameters import check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
@@ -132,7 +132,7 @@ class BinaryRelevance(LinearEstimator):
             verbose=int(self.verbose),
         )
         found = fit_labels(X, labels, settings, self._kernels())
-        self.coef_ = found.weights
+        self.coef_ = by_feature(found.weights)
         self.intercept_ = (found.constants - settings.loss.threshold).astype(settings.dtype)
         self.n_iter_, self.status_ = found.n_iter, "converged" if found.converged else "max_iter"
         return self._conclude

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
-from labelgap.estimators.linear import LinearEstimator
+from labelgap.estimators.linear import LinearEstimator, by_feature
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.observations import Labels
 
@@ -98,7 +98,7 @@ class NaiveBayes(LinearEstimator):
         smooth = np.where(both, 0, 1)  # a class that never occurs is given one row, as is the other
         prior = np.log(positives + smooth) - np.log(negatives + smooth)
         dtype = np.dtype(self.dtype).type
-        self.coef_ = (both[:, None] * (up - down)).astype(dtype)
+        self.coef_ = by_feature((both[:, None] * (up - down)).astype(dtype))
         self.intercept_ = (both * (high - low) + prior).astype(dtype)
         return lambda: None
 

@@ -16,7 +16,7 @@ LEAST = 0.1  # suggestions that are less likely than this are not asked about un
 Cell = tuple[int, str]
 
 _GROUPS = {"label": "label", "document": "row"}
-_ORDERS = {"probability": "-probability", "uncertainty": "abs(probability - 0.5)"}
+_ORDERS = {"probability": "probability DESC", "uncertainty": "abs(probability - 0.5)"}
 _STATUSES = {
     "open": "NOT EXISTS (SELECT 1 FROM standing AS s WHERE s.row = kept.row AND s.label = kept.label)",
     "skipped": "(SELECT verdict FROM present AS s WHERE s.row = kept.row AND s.label = kept.label) = 'skip'",
@@ -47,11 +47,12 @@ class Choice:
         """
         by = _GROUPS.get(self.group)
         kept, values = self._kept("" if by is None else f", sum(probability) OVER (PARTITION BY {by}) AS weight")
-        order = f"{_ORDERS[self.order]}, id" if by is None else f"-weight, {by}, {_ORDERS[self.order]}, id"
-        place = f"SELECT {order} FROM {'suggestion' if by is None else 'kept'} WHERE row = ? AND label = ?"
-        follows = "" if after is None else f" AND ({order}) > ({place})"
-        statement = f"{kept} SELECT row, label, kind, probability FROM kept WHERE {_STATUSES[self.status]}{follows}"
-        found = store.select(f"{statement} ORDER BY {order} LIMIT ?", *values, *(after or ()), limit)
+        order = [*([] if by is None else ["weight DESC", by]), _ORDERS[self.order], "id"]
+        keys = ", ".join(map(_ascending, order))
+        place = f"SELECT {keys} FROM {'suggestion' if by is None else 'kept'} WHERE row = ? AND label = ?"
+        follows = "" if after is None else f"({keys}) > ({place}) AND "
+        statement = f"{kept} SELECT row, label, kind, probability FROM kept WHERE {follows}{_STATUSES[self.status]}"
+        found = store.select(f"{statement} ORDER BY {', '.join(order)} LIMIT ?", *values, *(after or ()), limit)
         return [Suggestion(*row) for row in found]
 
     def count(self, store: Store) -> tuple[int, float]:
@@ -81,3 +82,12 @@ class Choice:
             f"WITH kept AS (SELECT id, row, label, kind, probability{further} FROM suggestion WHERE {where})",
             [value for _, value in filters],
         )
+
+
+def _ascending(column: str) -> str:
+    """Return what grows along a column of an order.
+
+    >>> _ascending("weight DESC"), _ascending("id")
+    ('-weight', 'id')
+    """
+    return f"-{column.removesuffix(' DESC')}" if column.endswith(" DESC") else column

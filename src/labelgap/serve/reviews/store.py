@@ -132,8 +132,8 @@ class Store:
     def replace_suggestions(self, found: Iterable[Suggestion], **meta: str) -> None:
         """Keep the suggestions of an audit instead of the earlier ones, and values beside them: all or nothing.
 
-        Of a cell that comes twice the likeliest is kept. A cell that has reviews keeps its earlier suggestion where no
-        new one comes, since an undo may open it again.
+        Of a cell that comes twice the likeliest is kept. A cell that has reviews keeps its earlier suggestion where
+        no new one comes, since an undo may open it again.
         """
         likeliest = _likeliest(found)
         with self._transaction() as run:
