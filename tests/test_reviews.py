@@ -688,17 +688,19 @@ def test_retraining_gains_on_held_out_documents_and_is_saved_beside(client, tmp_
 
 def test_a_second_audit_leaves_decided_cells_alone(client):
     cards = client.get("/review/queue", params={"limit": 20}).json()["suggestions"]
-    for number, card in enumerate(cards):
-        judge(client, number, card, "accept")
+    verdicts = ["accept", "reject"] * 10  # an audit would suggest again what is refused, since nothing is written
+    for number, (card, verdict) in enumerate(zip(cards, verdicts, strict=True)):
+        judge(client, number, card, verdict)
     untouched = client.get("/review/queue", params={"limit": 20}).json()["suggestions"]
     assert client.post("/review/audit", json={"action": "start"}).status_code == 200
     wait_for(lambda: client.get("/review/state").json()["audit"]["state"] == "done")
     assert client.get("/review/queue", params={"limit": 20}).json()["suggestions"] != untouched  # it did look again
-    for card in cards:
+    for card, verdict in zip(cards, verdicts, strict=True):
         shown = client.get(f"/review/documents/{card['row']}").json()["suggestions"]
-        kept = {"label": card["label"], "kind": "missing", "probability": card["probability"], "verdict": "accept"}
+        kept = {"label": card["label"], "kind": "missing", "probability": card["probability"], "verdict": verdict}
         assert [one for one in shown if one["label"] == card["label"]] == [kept]
-    assert client.get("/review/state").json()["counts"]["accepted"] == 20
+    counts = client.get("/review/state").json()["counts"]
+    assert (counts["accepted"], counts["rejected"]) == (10, 10)
 
 
 def test_what_is_undone_after_a_second_audit_can_be_decided_again(client):
