@@ -684,7 +684,9 @@ def test_a_target_that_draws_unlabelled_cells_up_is_refused(loss):
         OneClassMF(loss_unlabelled=loss, negative_target=0.0).fit(None, np.eye(3))
 
 
-@pytest.mark.parametrize("graph", [object(), [[1], [1, 2]], "graph", np.ones((3, 3), complex)], ids=["object", "ragged", "text", "complex"])
+@pytest.mark.parametrize(
+    "graph", [object(), [[1], [1, 2]], "graph", np.ones((3, 3), complex)], ids=["object", "ragged", "text", "complex"]
+)
 def test_a_graph_that_is_no_matrix(graph):
     with pytest.raises(ValueError, match="row_graph is no similarity matrix"):
         OneClassMF(2).fit(None, np.eye(3), row_graph=graph)
