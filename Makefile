@@ -19,7 +19,7 @@ test: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest --numprocesses=2 --dist=worksteal
+	$(BIN)/pytest --numprocesses=2 --dist=loadfile
 
 docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html

@@ -773,17 +773,20 @@ def test_the_command_refuses_what_is_unsafe_or_not_there(model_file):
 @contextmanager
 def server(model_file, *options):
     command = [sys.executable, "-m", "labelgap", "serve", str(model_file), "--port", "0", "--json", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         yield process, json.loads(process.stdout.readline())["url"]
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # workers too, which would keep the pipes open
         process.communicate()
 
 
 def workers_of(pid):
     shown = subprocess.run(
-        ["ps", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=False
     )
     return {int(line.split()[0]) for line in shown.stdout.splitlines() if "spawn_main" in line}
 

@@ -77,6 +77,7 @@ def bars(**options: Any) -> Iterator[Display]:
             try:
                 yield lambda message: shown.update(task, advance=1, description=f"{title}: {message}")
             finally:
+                shown.refresh()  # so that quick work is seen too
                 shown.remove_task(task)
 
         yield bar
