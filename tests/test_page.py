@@ -236,8 +236,9 @@ def test_every_control_is_reached_by_tab_and_shows_it(page):
 
 def test_a_text_is_tagged_with_reasons(page, server):
     page.goto(server.url + "#try")
-    page.get_by_label("Text").fill("Which bacon and steak for the grill? <img src=x onerror='window.hit=3'>")
-    page.keyboard.press("Control+Enter")
+    field = page.get_by_label("Text", exact=True)
+    field.fill("Which bacon and steak for the grill? <img src=x onerror='window.hit=3'>")
+    field.press("Control+Enter")
     page.wait_for_selector(".found li .chip")
     best = page.locator(".found > li").first
     assert best.locator("strong").inner_text() == "meat"
