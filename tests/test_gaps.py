@@ -103,8 +103,6 @@ def test_companions_are_ridge_regressions_on_the_other_labels(sparse_labels):
         expected = np.linalg.solve(A.T @ A + alpha * np.eye(7), A.T @ Y[:, j])
         np.testing.assert_allclose([found.between(other, j) for other in others], expected, atol=1e-10)
         assert found.between(j, j) == 0
-    rows, columns = np.divmod(np.arange(240), 8)
-    np.testing.assert_allclose(found.at(rows, columns), (Y @ found.weights).ravel(), atol=1e-12)
 
 
 def test_a_label_says_nothing_about_itself(sparse_labels):
@@ -123,7 +121,6 @@ def test_only_the_most_frequent_labels_take_part(sparse_labels, monkeypatch):
     assert set(found.kept) == set(np.argsort(-counts, kind="stable")[:3])
     rare = int(np.argmin(counts))
     assert found.between(rare, int(found.kept[0])) == 0
-    assert found.at(np.array([0]), np.array([rare])) == 0
 
 
 # --- calibration ---------------------------------------------------------------------------------------------------
@@ -134,7 +131,7 @@ def curves(m=20_000, L=5, seed=0):
     rng = np.random.default_rng(seed)
     labels, scores = rng.integers(0, L, m), rng.normal(size=m)
     truth = 1 / (1 + np.exp(-(1.0 + 0.3 * labels) * scores + 2 - 0.5 * labels))
-    return scores[:, None], labels, truth, rng.random(m) < truth
+    return scores, labels, truth, rng.random(m) < truth
 
 
 def test_probabilities_are_the_true_ones():
@@ -160,23 +157,23 @@ def test_weights_are_counts():
 def test_a_label_with_few_cells_has_the_curve_of_all():
     inputs, labels, _, yes = curves(L=1)
     labels = np.append(labels, 1)
-    inputs, yes = np.append(inputs, [[0.3]], axis=0), np.append(yes, True)
+    inputs, yes = np.append(inputs, 0.3), np.append(yes, True)
     curve = Calibration(2).fit(inputs, labels, yes)
-    common, own = curve.predict(np.array([[0.5], [0.5]]), np.array([0, 1]))
+    common, own = curve.predict(np.array([0.5, 0.5]), np.array([0, 1]))
     assert own == pytest.approx(common, abs=0.05)
 
 
 @pytest.mark.parametrize("answer", [False, True])
 def test_one_class_is_its_rate(answer):
-    curve = Calibration(1).fit(np.ones((3, 1)), np.zeros(3, int), np.full(3, answer))
-    assert curve.predict(np.zeros((2, 1)), np.zeros(2, int)).tolist() == [float(answer)] * 2
+    curve = Calibration(1).fit(np.ones(3), np.zeros(3, int), np.full(3, answer))
+    assert curve.predict(np.zeros(2), np.zeros(2, int)).tolist() == [float(answer)] * 2
 
 
 def test_more_score_is_more_probability():
     inputs, labels, _, yes = curves(m=500, L=1)
     curve = Calibration(1).fit(inputs, labels, yes)
     line = np.linspace(-3, 3, 200)
-    assert (np.diff(curve.predict(line[:, None], np.zeros(200, int))) > 0).all()
+    assert (np.diff(curve.predict(line, np.zeros(200, int))) > 0).all()
 
 
 def test_bins_by_hand():
@@ -409,5 +406,5 @@ def test_no_cell_is_suggested_twice(n_labels):
 
 
 def test_equal_scores_are_no_error():
-    curve = Calibration(2).fit(np.full((400, 1), -0.5), np.arange(400) % 2, np.arange(400) % 4 == 0)
-    assert curve.predict(np.array([[-0.5]]), np.array([0]))[0] == pytest.approx(0.25, abs=0.25)
+    curve = Calibration(2).fit(np.full(400, -0.5), np.arange(400) % 2, np.arange(400) % 4 == 0)
+    assert curve.predict(np.array([-0.5]), np.array([0]))[0] == pytest.approx(0.25, abs=0.25)

@@ -164,8 +164,9 @@ def audit(
 
 def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
     """Return f, the calibrated probability of each cell that its label is written down."""
-    calibration, scores = Calibration(labels.shape[1], own=OWN), cells.scores[:, None]
-    return calibration.fit(scores, cells.labels, cells.positive, cells.weights).predict(scores, cells.labels)
+    calibration = Calibration(labels.shape[1], own=OWN)
+    calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
+    return calibration.predict(cells.scores, cells.labels)
 
 
 def surest_cells(written: NDArray, labels: Labels) -> NDArray[np.int64]:

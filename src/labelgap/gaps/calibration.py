@@ -20,9 +20,8 @@ class Calibration:
     """P(yes | score) for each label: a monotone curve shared by all labels, bent a little by terms of its own.
 
     g(score) is the logit of the share of yeses at a score, a monotone broken line over all cells. The logit of a cell
-    is β·(z, 1) + δ_j·(z₁, 1) with z the standardised inputs, first of them g; β is shared, and δ_j is pulled to 0, so
-    that a label with few cells has the curve of all. A monotone step function of all cells then takes out what is
-    left.
+    is β·(z, 1) + δ_j·(z, 1) with z the standardised g; β is shared, and δ_j is pulled to 0, so that a label with few
+    cells has the curve of all. A monotone step function of all cells then takes out what is left.
 
     Parameters
     ----------
@@ -36,8 +35,8 @@ class Calibration:
     >>> rng = np.random.RandomState(0)
     >>> scores = rng.randn(2000)
     >>> yes = rng.rand(2000) < 1 / (1 + np.exp(-2 * scores))
-    >>> curve = Calibration(1).fit(scores[:, None], np.zeros(2000, int), yes)
-    >>> bool(abs(curve.predict(np.array([[0.0]]), np.array([0]))[0] - 0.5) < 0.1)
+    >>> curve = Calibration(1).fit(scores, np.zeros(2000, int), yes)
+    >>> bool(abs(curve.predict(np.array([0.0]), np.array([0]))[0] - 0.5) < 0.1)
     True
     """
 
@@ -45,48 +44,40 @@ class Calibration:
         self.n_labels = n_labels
         self.own = own
 
-    def fit(self, inputs: NDArray, labels: NDArray, yes: NDArray, weights: NDArray | None = None) -> Calibration:
-        """Learn from cells: inputs (m×p), the label of each, whether it is a yes, and how many it stands for."""
+    def fit(self, scores: NDArray, labels: NDArray, yes: NDArray, weights: NDArray | None = None) -> Calibration:
+        """Learn from cells: the score of each, its label, whether it is a yes, and how many it stands for."""
         weights = np.ones(len(yes)) if weights is None else weights
-        self._curve = logit_curve(inputs[:, 0], yes, weights)
-        inputs = self._bent(inputs)
-        self.center = np.average(inputs, axis=0, weights=weights)
-        spread = np.sqrt(np.average((inputs - self.center) ** 2, axis=0, weights=weights))
-        self.scale = np.where(spread > 0, spread, 1.0)
+        self._curve = logit_curve(scores, yes, weights)
+        g = self._curve(scores)
+        self.center = float(np.average(g, weights=weights))
+        self.scale = float(np.sqrt(np.average((g - self.center) ** 2, weights=weights))) or 1.0
         self.rate = float(np.average(yes, weights=weights))
         self._logistic, self._steps = None, None
         if 0 < self.rate < 1:
             self._logistic = LogisticRegression(C=1 / PENALTY, max_iter=200, tol=1e-5)
-            self._logistic.fit(self._design(inputs, labels), yes, sample_weight=weights)
+            self._logistic.fit(self._design(scores, labels), yes, sample_weight=weights)
             self._steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            self._steps.fit(self._logits(inputs, labels), yes, sample_weight=weights)
+            self._steps.fit(self._logits(scores, labels), yes, sample_weight=weights)
         return self
 
-    def predict(self, inputs: NDArray, labels: NDArray) -> NDArray[np.float64]:
+    def predict(self, scores: NDArray, labels: NDArray) -> NDArray[np.float64]:
         """Return the probabilities of cells; within a step of the monotone function the logit decides."""
         if self._logistic is None or self._steps is None:
-            return np.full(len(inputs), self.rate)
-        logits = self._logits(self._bent(inputs), labels)
+            return np.full(len(scores), self.rate)
+        logits = self._logits(scores, labels)
         smooth = 1 / (1 + np.exp(-logits))
         return np.clip(0.98 * self._steps.predict(logits) + 0.02 * smooth, CLIP, 1 - CLIP)
 
-    def _bent(self, inputs: NDArray) -> NDArray[np.float64]:
-        """Return inputs with the curve's logit in place of the score."""
-        return np.column_stack([self._curve(inputs[:, 0]), inputs[:, 1:]])
-
-    def _logits(self, inputs: NDArray, labels: NDArray) -> NDArray[np.float64]:
+    def _logits(self, scores: NDArray, labels: NDArray) -> NDArray[np.float64]:
         assert self._logistic is not None
-        return self._logistic.decision_function(self._design(inputs, labels))
+        return self._logistic.decision_function(self._design(scores, labels))
 
-    def _design(self, inputs: NDArray, labels: NDArray) -> sp.csr_array:
-        """Return the inputs, then for each label its own slope of the first one and its own constant."""
-        z = (inputs - self.center) / self.scale
-        m, p = z.shape
-        own = self.own * np.column_stack([z[:, 0], np.ones(m)])
-        data = np.column_stack([z, own]).ravel()
-        shared = np.broadcast_to(np.arange(p), (m, p))
-        columns = np.column_stack([shared, p + 2 * labels, p + 2 * labels + 1]).ravel()
-        return sp.csr_array((data, columns, np.arange(m + 1) * (p + 2)), shape=(m, p + 2 * self.n_labels))
+    def _design(self, scores: NDArray, labels: NDArray) -> sp.csr_array:
+        """Return z, then for each label its own slope of it and its own constant."""
+        z, m = (self._curve(scores) - self.center) / self.scale, len(scores)
+        data = np.column_stack([z, self.own * z, np.full(m, self.own)]).ravel()
+        columns = np.column_stack([np.zeros_like(labels), 1 + 2 * labels, 2 + 2 * labels]).ravel()
+        return sp.csr_array((data, columns, np.arange(m + 1) * 3), shape=(m, 1 + 2 * self.n_labels))
 
 
 def logit_curve(scores: NDArray, yes: NDArray, weights: NDArray) -> Callable[[NDArray], NDArray[np.float64]]:

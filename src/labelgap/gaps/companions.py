@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from labelgap.observations import Labels
 
@@ -15,8 +14,8 @@ class Companions:
     """A linear model of each label in the other labels: e_ij = Σ over the labels l ≠ j of row i of B_lj.
 
     B minimises ½ ‖Y − YB‖² + (α/2) ‖B‖² with a diagonal of 0, which has a closed form: B_lj = −P_lj / P_jj off the
-    diagonal, with P = (YᵀY + αI)⁻¹ (Steck 2019). A label says nothing about itself, so that e_ij does not know
-    whether row i has label j. Beyond some thousand labels only the most frequent ones take part.
+    diagonal, with P = (YᵀY + αI)⁻¹ (Steck 2019): a label says nothing about itself. Rows that B was learned from are
+    known to it. Beyond some thousand labels only the most frequent ones take part.
 
     Examples
     --------
@@ -35,7 +34,6 @@ class Companions:
         inverse = np.linalg.inv(gram)
         self.weights = -inverse / np.diag(inverse)
         np.fill_diagonal(self.weights, 0.0)
-        self._positives = kept
         self._place = np.full(Y.shape[1], -1)
         self._place[self.kept] = np.arange(len(self.kept))
 
@@ -43,13 +41,3 @@ class Companions:
         """Return how much having one label says for another."""
         places = self._place[known], self._place[label]
         return float(self.weights[places]) if min(places) >= 0 else 0.0
-
-    def at(self, rows: NDArray, columns: NDArray) -> NDArray[np.float64]:
-        """Return e at some cells of the training rows."""
-        found, places = np.zeros(len(rows)), self._place[columns]
-        order = np.argsort(rows, kind="stable")
-        for part in np.array_split(order, max(1, len(order) // 200_000)):
-            first = np.unique(rows[part])
-            scores = self._positives[first] @ self.weights
-            found[part] = np.where(places[part] >= 0, scores[np.searchsorted(first, rows[part]), places[part]], 0.0)
-        return found

@@ -89,12 +89,12 @@ def complete(
     check_number("n_folds", n_folds, int, least=2)
     labels = known_labels(Y, observed, getattr(estimator, "absent", "negative"))
     held = _held_out(X, labels, estimator, n_folds, random_state)
-    calibration = Calibration(labels.shape[1]).fit(held.scores[:, None], held.labels, held.yes)
+    calibration = Calibration(labels.shape[1]).fit(held.scores, held.labels, held.yes)
     judged = _judge(held, labels.shape[1])
     model = clone(estimator).fit(X, labels)
     scores = np.asarray(model.decision_function(X), np.float64)
     columns = np.broadcast_to(np.arange(labels.shape[1]), scores.shape)
-    probabilities = calibration.predict(scores.reshape(-1, 1), columns.ravel()).reshape(scores.shape)
+    probabilities = calibration.predict(scores.ravel(), columns.ravel()).reshape(scores.shape)
     probabilities = np.where(known_pattern(labels).toarray(), labels.positives.toarray(), probabilities)
     error = calibration_error(judged, held.yes)
     return Completed(
@@ -122,8 +122,8 @@ def _judge(held: HeldOut, n_labels: int) -> NDArray[np.float64]:
     found = np.empty(len(held.yes))
     for fold in np.unique(held.folds):
         mine, others = held.folds == fold, held.folds != fold
-        curve = Calibration(n_labels).fit(held.scores[others, None], held.labels[others], held.yes[others])
-        found[mine] = curve.predict(held.scores[mine, None], held.labels[mine])
+        curve = Calibration(n_labels).fit(held.scores[others], held.labels[others], held.yes[others])
+        found[mine] = curve.predict(held.scores[mine], held.labels[mine])
     return found
 
 
