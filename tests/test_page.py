@@ -197,8 +197,10 @@ def test_moving_grouping_and_filtering_by_keyboard(page):
     assert second != first
     press(page, "p")
     assert shown_card(page) == first
-    page.keyboard.press("g")
+    with page.expect_response("**/review/queue?*"):
+        page.keyboard.press("g")
     page.wait_for_selector("button[data-value=label][aria-pressed=true]")
+    page.wait_for_load_state("networkidle")
     page.wait_for_selector(".sheet[aria-busy=false]")
     label = page.text_content(".asked-label")
     press(page, "n")
@@ -490,8 +492,8 @@ def test_a_verdict_that_was_too_slow_is_sent_again(page, server, status):
         route.continue_() if refused is None else route.fulfill(status=refused, json={})
 
     page.route("**/review/verdicts", answer)
-    page.keyboard.press("a")
-    page.wait_for_selector("#saving.failing")
+    with page.expect_response(lambda found: found.url.endswith("/review/verdicts") and found.status == 200):
+        page.keyboard.press("a")
     page.wait_for_selector("#saving.saved")
     last = log_of(server)[-1]
     assert (last["row"], last["label"], last["verdict"]) == (*card, "accept")
