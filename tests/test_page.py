@@ -101,7 +101,7 @@ def a_page(chromium, width=1280, height=800, **options):
     page.on("request", lambda request: seen.requests.append(request.url))
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
-    page.set_default_timeout(20_000)
+    page.set_default_timeout(60_000)
     yield page, seen
     context.close()
     assert seen.errors == []
@@ -112,7 +112,7 @@ def page(chromium, server):
     """Return a page at the review, which leaves the host alone and runs nothing of the data."""
     with a_page(chromium) as (page, seen):
         page.goto(server.url)
-        page.wait_for_selector(".asked-label:not(:empty)", timeout=60_000)
+        page.wait_for_selector(".asked-label:not(:empty)")
         yield page
         assert page.evaluate("window.hit") is None
         assert seen.dialogs == []
@@ -131,6 +131,12 @@ def press(page, key):
     page.keyboard.press(key)
     page.wait_for_selector("#saving:not(.waiting, .failing)", state="attached")
     page.wait_for_selector(".sheet[aria-busy=false]")
+
+
+def load_with_answers(page, path, answer):
+    """Load the page anew with our answers to a path: those of a page that is open come too late now and then."""
+    page.route(path, answer)
+    page.reload()
 
 
 def log_of(server):
@@ -463,7 +469,7 @@ def test_no_card_is_passed_over_when_others_decide_and_undo(page, server, group)
 def test_numbers_follow_the_server_where_a_skipped_card_is_decided(page, server):
     send(server, "skip", listed(server)[0])
     page.get_by_label("Show").select_option("skipped")
-    page.wait_for_function("() => document.querySelector('.sheet').ariaBusy === 'false'")
+    page.wait_for_selector(".sheet[aria-busy=false]")
     before = counts_of(server, 0.01)
     page.wait_for_function(NUMBERS, arg=before)
     with page.expect_response(lambda answer: "/review/state" in answer.url):
@@ -473,27 +479,40 @@ def test_numbers_follow_the_server_where_a_skipped_card_is_decided(page, server)
 
 
 def test_a_verdict_that_is_refused_is_not_counted(page, server):
+    refusal = {"error": {"code": "not_found", "message": "no such suggestion"}}
+    load_with_answers(page, "**/review/verdicts", lambda route: route.fulfill(status=404, json=refusal))
+    shown_card(page)
     before = shown_counts(page)
     assert before == counts_of(server, 0.1)
-    refusal = {"error": {"code": "not_found", "message": "no such suggestion"}}
-    page.route("**/review/verdicts", lambda route: route.fulfill(status=404, json=refusal))
     with page.expect_response(lambda answer: "/review/state" in answer.url):
         page.keyboard.press("a")
     page.wait_for_function(NUMBERS, arg=before)
     assert "Not stored: no such suggestion" in page.inner_text(".last")
 
 
+@pytest.mark.parametrize("path", ["state*", "queue?*", "documents/*", "documents/*/reasons?*"])
+def test_a_card_that_cannot_be_fetched_is_said_and_asked_for_again(page, path):
+    failing, failure = f"**/review/{path}", {"error": {"message": "out of order"}}
+    load_with_answers(page, failing, lambda route: route.fulfill(status=500, json=failure))
+    page.wait_for_selector("text=The server did not answer: out of order")
+    page.unroute(failing)
+    page.get_by_role("button", name="Try again").click()
+    assert shown_card(page)
+
+
 @pytest.mark.parametrize("status", [408, 429])
 def test_a_verdict_that_was_too_slow_is_sent_again(page, server, status):
-    card, refusals = shown_card(page), iter([status])
+    refusals = iter([status])
 
     def answer(route):
         refused = next(refusals, None)
         route.continue_() if refused is None else route.fulfill(status=refused, json={})
 
-    page.route("**/review/verdicts", answer)
+    load_with_answers(page, "**/review/verdicts", answer)
+    card = shown_card(page)
     with page.expect_response(lambda found: found.url.endswith("/review/verdicts") and found.status == 200):
         page.keyboard.press("a")
     page.wait_for_selector("#saving.saved")
     last = log_of(server)[-1]
     assert (last["row"], last["label"], last["verdict"]) == (*card, "accept")
+    assert next(refusals, None) is None  # it was refused once

@@ -35,17 +35,25 @@ export class ReviewView {
   show() { this.restart(); }
   hide() { clearTimeout(this.timer); }
 
-  async restart() {
-    const turn = ++this.turn;
+  restart() {
     this.cards = new Cards({ ...this.choice });
     this.toolbar.update();
-    try {
+    return this.attempt(async (turn) => {
       const state = await get("/review/state", { least: this.choice.least });
       if (turn !== this.turn) return;
       this.toolbar.progress(state.counts, this.choice);
-      if (!state.audited) this.showAudit(state.audit);
-      else await this.draw();
-      if (state.audited) this.toolbar.loadLabels();
+      if (!state.audited) return this.showAudit(state.audit);
+      this.toolbar.loadLabels().catch(() => {}); // names are only proposed in the filter
+      await this.draw();
+    });
+  }
+
+  /** Do something that shows a card; it is over when another begins, and says so when the server does not answer. */
+  async attempt(work) {
+    const turn = ++this.turn;
+    this.sheet.setAttribute("aria-busy", "true");
+    try {
+      await work(turn);
     } catch (error) {
       if (turn !== this.turn) return;
       this.tell(`The server did not answer: ${error.message}`, button("Try again", () => this.restart()));
@@ -81,10 +89,10 @@ export class ReviewView {
     this.sheet.hidden = true;
   }
 
-  async draw() {
-    const turn = ++this.turn;
-    const cards = this.cards;
-    this.sheet.setAttribute("aria-busy", "true");
+  draw() { return this.attempt((turn) => this.showCard(turn)); }
+
+  async showCard(turn) {
+    const { cards } = this;
     const card = await cards.ready();
     if (turn !== this.turn) return;
     if (!card) return this.showEnd();
