@@ -72,6 +72,7 @@ def serve(plan: Plan, *, insecure: bool, announce: Callable[[dict[str, Any]], No
         lifespan="on",
         log_level="warning",
         access_log=False,
+        proxy_headers=False,
         server_header=False,
         backlog=BACKLOG,
         limit_concurrency=MOST_CONNECTIONS,
