@@ -240,9 +240,8 @@ class GrowingEstimator(LowRankEstimator):
             W, H = self._hasty(problem).minimize(problem.given_right(start.H), start.W).x, start.H
         elif self._all_alike(**side):
             W, gain = self._learn_left(rows, W, H, shape[0] - len(rows.labels))
-        objective = problem.given_left(W)
-        H = self._hasty(problem).minimize(objective, H).x
-        return Alternation(W, H, [objective.value(H)]), gain
+        found = self._hasty(problem).minimize(problem.given_left(W), H)
+        return Alternation(W, found.x, [found.value]), gain
 
     def _hasty(self, problem: LowRank) -> Solver:
         return hastened(self._choose_solver(problem), problem.cells)
@@ -260,7 +259,7 @@ class GrowingEstimator(LowRankEstimator):
         others = Anchor(B, form.M, np.full((len(B), 1), before / len(B) * mean(form.weights)), 0.0)
         objective = Sum([Through(problem.left, Sum([data, others])), Ridge(problem.penalty_left.alpha, at=W)])
         found = hastened(NewtonCG(), problem.cells).minimize(objective, W)
-        return found.x, objective.value(W) - found.value
+        return found.x, data.value(B) - found.value  # the other terms are 0 at W
 
     def _grown_factors(self, problem: LowRank, n_labels: int) -> tuple[NDArray, NDArray]:
         """Return copies of W and H with a row for each new row or label that has no features."""
