@@ -19,7 +19,8 @@ from labelgap.kernels.base import Cell, CellModel, Targets, Weights
 from labelgap.kernels.elementwise import CompiledCell
 from labelgap.runtime import in_ranges, n_threads
 
-SMALL = 1 << 16  # multiply-adds below which a second thread costs more than it saves
+SMALL = 1 << 20  # multiply-adds below which a second thread costs more than it saves
+FEW = 1 << 16  # cells of which the same is true
 LARGE = 1 << 22  # multiply-adds of a dense product from which our threads share it
 TALL = 1 << 10  # rows of a result that are worth sharing
 CHUNKS = 32
@@ -33,11 +34,19 @@ class CSR:
         self.shape: tuple[int, int] = matrix.shape
         self.nnz = int(matrix.nnz)
         self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, matrix.data
+        self._cuts: dict[int, list[int]] = {}
 
     @cached_property
     def T(self) -> CSR:
         """The transpose, in CSR."""
         return CSR(sp.csr_array(self.matrix().T))
+
+    def cuts(self, parts: int) -> list[int]:
+        """Where to cut the rows into parts with about as many non-zeros."""
+        if parts not in self._cuts:
+            work = self.indptr[1:].astype(np.int64) + np.arange(1, self.shape[0] + 1)
+            self._cuts[parts] = _cut(work, parts)
+        return self._cuts[parts]
 
     @cached_property
     def full_rows(self) -> tuple[NDArray, NDArray]:
@@ -86,22 +95,25 @@ def column_squares(A: CSR) -> NDArray:
 
 
 def _balanced(A: CSR, width: int) -> list[int]:
-    """Cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``."""
+    """Cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``.
+
+    There are four for each thread, so that a slow one can be made up for.
+    """
     n = A.shape[0]
     if n == 0 or (A.nnz + n) * width < SMALL:
         return [0, n]
-    return _cut(A.indptr[1:].astype(np.int64) + np.arange(1, n + 1))
+    return A.cuts(4 * n_threads())
 
 
-def _cut(work: NDArray) -> list[int]:
-    """Cut rows at equal parts of their running work: four for each thread, so that a slow one can be made up for."""
-    n, parts = len(work), 4 * n_threads()
+def _cut(work: NDArray, parts: int) -> list[int]:
+    """Cut rows at equal parts of their running work."""
+    n = len(work)
     cuts = np.searchsorted(work, np.linspace(0, work[-1], parts + 1)[1:-1], side="right")
     return [0, *np.unique(cuts[(cuts > 0) & (cuts < n)]).tolist(), n]
 
 
 def _even(n: int, width: int) -> list[int]:
-    if n * width < SMALL:
+    if n * width < FEW:
         return [0, n]
     return np.unique(np.linspace(0, n, 4 * n_threads() + 1).astype(int)).tolist()
 
@@ -284,7 +296,7 @@ def product_topk(A: CSR, B: CSR, k: int) -> tuple[NDArray, NDArray]:
     indices, best = np.empty((n, k), np.int64), np.empty((n, k), A.data.dtype)
     lengths = np.diff(B.T.indptr).astype(np.int64)
     work = np.concatenate(([0], np.cumsum(lengths[A.indices])))[A.indptr[1:]] + k * np.arange(1, n + 1)
-    bounds = _cut(work) if n and work[-1] >= SMALL else [0, n]
+    bounds = _cut(work, 4 * n_threads()) if n and work[-1] >= SMALL else [0, n]
     index = (*A.arrays, *B.T.arrays, *B.T.full_rows)
     in_ranges(lambda start, stop: ranking.product_topk(*index, indices, best, start, stop), bounds)
     return indices, best
