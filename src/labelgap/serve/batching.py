@@ -24,7 +24,7 @@ class Waiting(NamedTuple):
 class Batcher:
     """A queue in front of one function that takes many jobs at once.
 
-    The first job of a batch waits a moment for others; while a batch runs, those that come make up the next one.
+    While a batch runs, those that come make up the next one; when none runs, the first may wait a moment for others.
     Whoever no longer waits (a timeout, a client that went away) is dropped before the work begins. ``work`` returns
     an answer for each job, in order; an answer that is an exception is raised where its job was submitted.
 

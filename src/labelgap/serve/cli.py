@@ -28,7 +28,10 @@ def serve(
     max_length: Annotated[int, typer.Option(min=1, help="The most characters of a text.")] = 100_000,
     max_top: Annotated[int, typer.Option(min=1, help="The most labels of a row.")] = 1000,
     timeout: Annotated[float, typer.Option(min=0.01, help="Seconds within which an answer must be there.")] = 30.0,
-    batch_ms: Annotated[float, typer.Option(min=0, help="How long a request waits for others to join it.")] = 1.0,
+    batch_ms: Annotated[
+        float,
+        typer.Option(min=0, help="How long a request waits for others to join it, when none is predicted."),
+    ] = 0.0,
     batch_size: Annotated[int, typer.Option(min=1, help="The most rows that are predicted at once.")] = 256,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of a prediction; all by default.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Let other machines in without a token.")] = False,

@@ -42,7 +42,7 @@ class Settings:
     max_arguments: int = 1000
     timeout: float = 30.0
     body_timeout: float = 10.0
-    batch_ms: float = 1.0
+    batch_ms: float = 0.0
     batch_size: int = 256
     queue: int = 8192
     n_threads: int | None = None
