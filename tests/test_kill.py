@@ -32,7 +32,8 @@ METHOD += ["--tol", 0, "--max-iter"]
 MAKER = multiprocessing.get_context("forkserver")
 MAKER.set_forkserver_preload(["labelgap.cli", "labelgap.commands.learning", "labelgap.commands.gaps"])
 CHILD = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 log = os.open({log!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.dup2(log, 1), os.dup2(log, 2)
 os.chdir({folder!r})
@@ -41,6 +42,14 @@ sys.stdout.reconfigure(line_buffering=True)
 from labelgap.cli import app
 app({arguments!r})
 """
+
+
+@pytest.fixture(autouse=True)
+def hears_ctrl_c():
+    """Hear of Ctrl-C, and let children hear of it: a shell that runs tests in the background takes that away."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import Counter
+from contextvars import ContextVar
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
+from labelgap import LEML
 from labelgap.kernels import cpu
 from labelgap.runtime import in_ranges, threads
 
@@ -83,13 +87,34 @@ def test_nobody_waits_for_threads_that_are_busy_elsewhere():
         other.join()
 
 
-def test_ranges_of_a_matrix_depend_on_the_threads_of_the_moment():
+@pytest.mark.filterwarnings("error")
+def test_what_holds_for_the_caller_holds_for_all():
+    seen, meet = ContextVar("seen", default=0), threading.Barrier(2)
+    seen.set(7)
+    large = np.full((4096, 64), 1e30, np.float32)
+    with threads(2), np.errstate(over="ignore", invalid="ignore"):
+        assert in_ranges(lambda start, stop: (meet.wait(30), seen.get())[1], [0, 1, 2]) == [7, 7]
+        assert np.isinf(cpu.matmul(large, large[:64])).all()
+
+
+def test_rounding_does_not_depend_on_threads():
     rng = np.random.default_rng(0)
-    A = cpu.prepare(sp.random_array((4000, 300), density=0.1, rng=rng), np.float64)
-    B = rng.standard_normal((300, 20))
-    with threads(1):
-        alone = cpu.spmm(A, B)
-    for n_jobs in (2, 3, 2):
-        with threads(n_jobs):
-            np.testing.assert_array_equal(cpu.spmm(A, B), alone)
-    assert [len(A.cuts(4 * n_jobs)) - 1 for n_jobs in (2, 3)] == [8, 12]
+    X, Y = (
+        rng.standard_normal((3000, 60)),
+        np.where(rng.random((3000, 80)) < 0.5, rng.random((3000, 80)) < 0.3, np.nan),
+    )
+    for loss in ("squared", "logistic"):
+        found = [LEML(20, loss=loss, max_iter=2, n_jobs=n_jobs, random_state=0) for n_jobs in (1, 2, 3)]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            values = [model.fit(X, Y).objective_ for model in found]
+        assert values[0] == values[1] == values[2]
+
+
+def test_sums_of_many_non_zeros_keep_their_digits():
+    rng = np.random.default_rng(0)
+    values = rng.random((200_000, 3)).astype(np.float32)
+    ones = cpu.prepare(sp.csr_array(np.ones((1, len(values)))), np.float32)
+    for n in (1, 5, 63, 64, 65, 200_000):
+        row = cpu.prepare(ones.matrix()[:, :n], np.float32)
+        np.testing.assert_allclose(cpu.spmm(row, values[:n])[0], values[:n].sum(0, dtype=float), rtol=5e-7)

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from labelgap.kernels import loops, ranking
 from labelgap.kernels.base import Cell, CellModel, Targets, Weights
 from labelgap.kernels.elementwise import CompiledCell
-from labelgap.runtime import in_ranges, n_threads
+from labelgap.runtime import in_ranges
 
 SMALL = 1 << 20  # multiply-adds below which a second thread costs more than it saves
 FEW = 1 << 16  # cells of which the same is true
+PARTS = 128  # the most into which rows are cut, so that many threads have work and a slow one can be made up for
 LARGE = 1 << 22  # multiply-adds of a dense product from which our threads share it
 TALL = 1 << 10  # rows of a result that are worth sharing
 CHUNKS = 32
@@ -43,6 +44,8 @@ class CSR:
 
     def cuts(self, parts: int) -> list[int]:
         """Where to cut the rows into parts with about as many non-zeros."""
+        if parts == 1:
+            return [0, self.shape[0]]
         if parts not in self._cuts:
             work = self.indptr[1:].astype(np.int64) + np.arange(1, self.shape[0] + 1)
             self._cuts[parts] = _cut(work, parts)
@@ -95,14 +98,13 @@ def column_squares(A: CSR) -> NDArray:
 
 
 def _balanced(A: CSR, width: int) -> list[int]:
-    """Cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``.
+    """Cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``."""
+    return A.cuts(_parts((A.nnz + A.shape[0]) * width, SMALL))
 
-    There are four for each thread, so that a slow one can be made up for.
-    """
-    n = A.shape[0]
-    if n == 0 or (A.nnz + n) * width < SMALL:
-        return [0, n]
-    return A.cuts(4 * n_threads())
+
+def _parts(work: int, least: int) -> int:
+    """Return into how many parts to cut some work: as many for any number of threads, or sums would depend on it."""
+    return max(1, min(PARTS, work // least))
 
 
 def _cut(work: NDArray, parts: int) -> list[int]:
@@ -113,9 +115,8 @@ def _cut(work: NDArray, parts: int) -> list[int]:
 
 
 def _even(n: int, width: int) -> list[int]:
-    if n * width < FEW:
-        return [0, n]
-    return np.unique(np.linspace(0, n, 4 * n_threads() + 1).astype(int)).tolist()
+    """Cut n rows of so many cells evenly."""
+    return np.unique(np.linspace(0, n, _parts(n * width, FEW) + 1).astype(int)).tolist()
 
 
 def _agree(A: CSR, left: NDArray | None, right: NDArray) -> None:
@@ -296,7 +297,7 @@ def product_topk(A: CSR, B: CSR, k: int) -> tuple[NDArray, NDArray]:
     indices, best = np.empty((n, k), np.int64), np.empty((n, k), A.data.dtype)
     lengths = np.diff(B.T.indptr).astype(np.int64)
     work = np.concatenate(([0], np.cumsum(lengths[A.indices])))[A.indptr[1:]] + k * np.arange(1, n + 1)
-    bounds = _cut(work, 4 * n_threads()) if n and work[-1] >= SMALL else [0, n]
+    bounds = _cut(work, _parts(int(work[-1]), SMALL)) if n else [0, 0]
     index = (*A.arrays, *B.T.arrays, *B.T.full_rows)
     in_ranges(lambda start, stop: ranking.product_topk(*index, indices, best, start, stop), bounds)
     return indices, best

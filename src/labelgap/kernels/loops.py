@@ -11,6 +11,7 @@ from labelgap.kernels.elementwise import cell_curvature, cell_gradient, cell_val
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
+PART = 64  # non-zeros that are summed in the type of the factors
 compiled: Any = njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 
 
@@ -24,23 +25,38 @@ def _dot(x, y):
 
 @compiled
 def spmm(indptr, indices, data, B, out, start, stop):
-    """out = A B; four non-zeros at a time, so that a row of the result is read and written a quarter as often."""
+    """out = A B; four non-zeros at a time, so that a row of the result is read and written a quarter as often.
+
+    Sums of many non-zeros are float64 between short parts: float32 would lose their digits.
+    """
     k = B.shape[1]
+    total = np.zeros(k)
     for i in range(start, stop):
         row = out[i]
         row[:] = 0
         p, end = indptr[i], indptr[i + 1]
-        while p + 4 <= end:
-            v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
-            b0, b1, b2, b3 = B[indices[p]], B[indices[p + 1]], B[indices[p + 2]], B[indices[p + 3]]
-            for c in range(k):
-                row[c] += v0 * b0[c] + v1 * b1[c] + v2 * b2[c] + v3 * b3[c]
-            p += 4
+        long = end - p > PART
+        if long:
+            total[:] = 0
         while p < end:
-            v, b = data[p], B[indices[p]]
-            for c in range(k):
-                row[c] += v * b[c]
-            p += 1
+            last = min(p + PART, end)
+            while p + 4 <= last:
+                v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
+                b0, b1, b2, b3 = B[indices[p]], B[indices[p + 1]], B[indices[p + 2]], B[indices[p + 3]]
+                for c in range(k):
+                    row[c] += v0 * b0[c] + v1 * b1[c] + v2 * b2[c] + v3 * b3[c]
+                p += 4
+            while p < last:
+                v, b = data[p], B[indices[p]]
+                for c in range(k):
+                    row[c] += v * b[c]
+                p += 1
+            if long:
+                for c in range(k):
+                    total[c] += row[c]
+                    row[c] = 0
+        if long:
+            row[:] = total
 
 
 @compiled

@@ -158,7 +158,8 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
             left.clear()
             raise
 
-    helpers = [_pool(others).submit(take) for _ in range(others)]
+    pool = _pool(max(others, available_cores() - 1))  # one for all who share work at the same time
+    helpers = [pool.submit(copy_context().run, take) for _ in range(others)]
     try:
         take()
     finally:
