@@ -175,3 +175,17 @@ def test_all_cells_are_never_held_at_once(loss, monkeypatch):
     assert len(sizes) > 20
     assert max(sizes) <= max(30, 400) * 20
     np.testing.assert_allclose(again.label_factors_, whole.label_factors_)
+
+
+def test_float32_does_not_stall_where_nearly_all_of_a_label_is_explained():
+    for seed in range(12):
+        X = np.random.default_rng(seed).standard_normal((800, 2))
+        assert LEML(1, random_state=0).fit(X, (X[:, :1] > -1.64).astype(float)).status_ == "converged"
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_features_whose_products_overflow_are_named(loss):
+    rng = np.random.default_rng(0)
+    X, Y = (1e36 * rng.standard_normal((300, 100))).astype(np.float32), rng.random((300, 30)) < 0.2
+    with pytest.raises(ValueError, match=r"too large or too small for dtype='float32' .*; scale the features"):
+        LEML(4, loss=loss).fit(X, Y.astype(float))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import pickle
 import stat
 import zipfile
@@ -396,6 +397,23 @@ def test_a_folder(fitted, planted, tmp_path):
     refitted = LEML(1, random_state=0).fit(planted().X, planted().Y)
     refitted.save(tmp_path / "model", folder=True)
     same_state(load(tmp_path / "model"), refitted)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_a_folder_that_cannot_take_its_name_leaves_the_older_one(error, fitted, planted, tmp_path, monkeypatch):
+    fitted.save(tmp_path / "model", folder=True)
+    replace = os.replace
+
+    def fail(source, target):
+        if Path(source).name.endswith(".part"):
+            raise error
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(error):
+        LEML(1, random_state=0).fit(planted().X, planted().Y).save(tmp_path / "model", folder=True)
+    same_state(load(tmp_path / "model"), fitted)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 

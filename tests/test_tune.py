@@ -287,6 +287,16 @@ def test_factors_are_a_start_for_stronger_penalties_only(data):
     assert [fitted[alpha].alpha for alpha in (400.0, 1.0)] == [400.0, 1.0]
 
 
+@pytest.mark.parametrize("budget", [None, 5])
+def test_penalties_that_are_arrays_have_no_path(budget):
+    found = make_low_rank(60, 20, 8, 3, random_state=0)
+    penalties = [np.full(20, alpha) for alpha in (0.1, 1.0, 10.0)]
+    estimator = OneClassMF(3, loss="squared", alpha=penalties[0], max_iter=50)
+    search = tune(estimator, found.X, found.Y, grid={"alpha": penalties}, budget=budget, random_state=0)
+    assert len(search.table) == 3
+    assert not any(row["error"] or row["warm"] for row in search.table)
+
+
 @pytest.mark.parametrize("budget", [None, 1e6])
 def test_of_equals_the_strongest_penalty_or_the_own_one_is_chosen(data, budget):
     options = {"metric": lambda labels, scores: 0.5, "budget": budget, "refit": False, "random_state": 0}

@@ -97,7 +97,8 @@ class LowRankEstimator(FeatureFactors, FactorEstimator):
         shapes = (problem.left.shape[1], k), (problem.right.shape[1], k)
         rng = check_random_state(self.random_state)
         if self.init == "svd":
-            H = problem.svd_start(k, rng, dtype)
+            with self._numbers_in_range():
+                H = problem.svd_start(k, rng, dtype)
         else:
             H = (rng.standard_normal(shapes[1]) / np.sqrt(k)).astype(dtype)
         return Alternation(np.zeros(shapes[0], dtype), H)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, product
 from typing import Any
 
+import numpy as np
+
 from labelgap.model_selection.spaces import Axes, numbers
 
 Point = tuple[int, ...]  # the number of a grid, then an index into each of its axes
@@ -120,10 +122,11 @@ class Plan:
 
     def _start(self, axes: Axes) -> Point:
         """Return the index of the estimator's own value on each axis, or the middle."""
-        return tuple(
-            values.index(self.own[name]) if name in self.own and self.own[name] in values else (len(values) - 1) // 2
-            for name, values in axes.items()
-        )
+        return tuple(self._place(name, values) for name, values in axes.items())
+
+    def _place(self, name: str, values: Sequence[Any]) -> int:
+        own = [i for i, value in enumerate(values) if name in self.own and np.array_equal(value, self.own[name])]
+        return own[0] if own else (len(values) - 1) // 2
 
 
 def distance(a: Point, b: Point) -> float:

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.base import clone
 
 from labelgap.estimators.low_rank import LowRankEstimator
+from labelgap.model_selection.spaces import numbers
 
 KEPT = 6  # candidates whose factors are kept for their neighbours to start from
 
@@ -43,15 +44,19 @@ class Starts:
 
     def keep(self, params: Mapping[str, Any], fold: int, fitted: Any) -> None:
         """Keep a fitted candidate for others to start from, and forget the oldest."""
-        if self.path is not None and self.path[0] in params:
+        if self._on_path(params):
             self._fitted.append((dict(params), fold, fitted))
             mine = [entry for entry in self._fitted if entry[1] == fold]
             if len(mine) > KEPT:
                 self._fitted.remove(mine[0])
 
+    def _on_path(self, params: Mapping[str, Any]) -> bool:
+        """Tell whether a candidate has a place on the path; one whose penalty is an array has none."""
+        return self.path is not None and numbers([params.get(self.path[0])])
+
     def _nearest(self, params: Mapping[str, Any], fold: int) -> LowRankEstimator | None:
         """Return the candidate next to this one on its path whose penalty is weaker."""
-        if self.path is None or self.path[0] not in params:
+        if self.path is None or not self._on_path(params):
             return None
         name, falling = self.path
         sign = 1 if falling else -1

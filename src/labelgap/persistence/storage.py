@@ -134,6 +134,10 @@ def _folder_written_whole(path: Path) -> Iterator[Path]:
         if path.exists():
             os.replace(path, replaced)
         os.replace(partial, path)
+    except BaseException:
+        if replaced.exists() and not path.exists():
+            os.replace(replaced, path)
+        raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
         shutil.rmtree(replaced, ignore_errors=True)

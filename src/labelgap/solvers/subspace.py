@@ -40,6 +40,8 @@ def leading_right_vectors(
     V = random_state.standard_normal((n_columns, width)).astype(dtype)
     for _ in range(n_iter):
         V = orthonormal(t_times(orthonormal(times(V))))
-    U = orthonormal(times(V))
-    _, values, Vt = scipy.linalg.svd(t_times(U).T, full_matrices=False, check_finite=False)
+    image = t_times(orthonormal(times(V))).T
+    if not np.isfinite(image).all():
+        raise FloatingPointError("their products became infinite")
+    _, values, Vt = scipy.linalg.svd(image, full_matrices=False, check_finite=False)
     return values[:k], np.ascontiguousarray(Vt[:k].T)
