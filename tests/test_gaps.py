@@ -7,15 +7,19 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.metrics import roc_auc_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import check_random_state
 
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
+from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
 from labelgap.gaps import audit, calibration_error, complete, reliability
-from labelgap.gaps.auditing import estimate_written
+from labelgap.gaps.auditing import estimate_written, estimate_wrong
 from labelgap.gaps.calibration import Calibration
-from labelgap.gaps.cells import Cells, score_out_of_fold
+from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
 from labelgap.gaps.companions import Companions
-from labelgap.gaps.completing import HeldOut, best_thresholds
+from labelgap.gaps.completing import HeldOut, _held_out, best_thresholds
 
 
 class Knows(BaseEstimator):
@@ -166,7 +170,7 @@ def test_a_label_with_few_cells_has_the_curve_of_all():
 @pytest.mark.parametrize("answer", [False, True])
 def test_one_class_is_its_rate(answer):
     curve = Calibration(1).fit(np.ones(3), np.zeros(3, int), np.full(3, answer))
-    assert curve.predict(np.zeros(2), np.zeros(2, int)).tolist() == [float(answer)] * 2
+    assert curve.predict(np.zeros(2), np.zeros(2, int)).tolist() == [3.5 / 4 if answer else 0.5 / 4] * 2
 
 
 def test_more_score_is_more_probability():
@@ -273,10 +277,216 @@ def test_the_share_written_by_hand():
     np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
 
 
+def cells_of(positive, weights=None):
+    """Cells of one label, one in each row."""
+    m = len(positive)
+    weights = np.ones(m) if weights is None else weights
+    return Cells(np.arange(m), np.zeros(m, int), np.zeros(m), positive, weights, np.zeros(m, bool))
+
+
+def test_the_share_of_wrong_labels_by_hand():
+    likely = np.linspace(0.01, 0.99, 100)
+    positive = likely > 0.5
+    positive[[0, 3]] = True
+    assert estimate_wrong(cells_of(positive), likely, 0.9) == 2 / 10
+    weights = np.where(positive, 1.0, 4.0)  # 52 and 48 cells make 244: 24.4 lie within the first 1+4+4+1+4+4+4+4
+    assert estimate_wrong(cells_of(positive, weights), likely, 0.9) == 2 / 26
+
+
+@pytest.mark.parametrize("n_absent", [0, 1, 4, 9])
+def test_right_labels_are_not_wrong_because_few_others_are_known(n_absent):
+    """The least likely tenth holds right labels where fewer cells are absent."""
+    likely = np.linspace(0.01, 0.99, 100)
+    assert estimate_wrong(cells_of(np.arange(100) >= n_absent), likely, 1 - 1e-6) == 0
+
+
+def test_scores_that_do_not_separate_say_nothing_about_wrong_labels():
+    likely, positive = np.linspace(0.49, 0.51, 100), np.arange(100) % 2 == 0
+    assert estimate_wrong(cells_of(positive), likely, 0.5) == 0
+    assert estimate_wrong(cells_of(positive), likely, 0.51) == 0.5
+
+
+def nearly_all_yes(*negative):
+    Y = np.ones((60, 1))
+    Y[list(negative)] = 0
+    return Y
+
+
+def two_known(first, second):
+    Y = np.full((60, 2), np.nan)
+    Y[3, 1], Y[5, 0] = first, second
+    return Y
+
+
+@pytest.mark.parametrize(
+    "Y",
+    [
+        nearly_all_yes(),
+        nearly_all_yes(7),
+        nearly_all_yes(7, 8, 30),
+        1 - nearly_all_yes(7),
+        two_known(1, 1),
+        two_known(1, 0),
+        np.ones((2, 2)),
+        np.eye(2),
+        np.array([[1], [0]]),
+    ],
+    ids=["yes", "one no", "three noes", "one yes", "two yes", "one each", "two rows", "two rows, mixed", "two cells"],
+)
+def test_no_label_is_called_wrong_without_evidence(Y):
+    X = np.random.default_rng(0).normal(size=(60, 4))[: len(Y)]
+    found = audit(X, Y, LEML(1, random_state=0), random_state=0)
+    assert found.doubtful.probabilities.tolist() == [0.0] * int(np.nansum(Y))
+    assert ((found.missing.probabilities >= 0) & (found.missing.probabilities <= 1)).all()
+    assert np.isfinite(found.n_missing).all()
+    assert 0 <= found.share_missing < 1
+
+
+def test_positives_alone_say_nothing_about_wrong_labels():
+    data = make_low_rank(200, 10, 6, rank=3, random_state=0)
+    found = audit(data.X, data.Y.tocsr(), LEML(4, absent="unknown", random_state=0), random_state=0)
+    assert (len(found.missing), len(found.doubtful)) == (0, data.Y.nnz)
+    assert found.doubtful.probabilities.max() == 0
+
+
+def test_a_label_that_every_row_has_is_not_in_doubt():
+    data = make_low_rank(400, 10, 6, rank=3, random_state=0)
+    Y = np.column_stack([data.Y.toarray(), np.ones(400)])
+    X = np.column_stack([data.X, np.ones(400)])
+    found = audit(X, Y, LEML(4, alpha=0.1, random_state=0, n_jobs=1), n_folds=2, random_state=0)
+    assert len(found.doubtful.of_label(6)) == 400
+    assert found.doubtful.of_label(6).probabilities.max() < 0.01
+    assert len(found.missing.of_label(6)) == 0
+
+
+# --- in pipelines, and gone on with --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored_cells():
+    """Rows, and labels as a sparse matrix whose stored zeros are the only noes."""
+    data = make_low_rank(120, 6, 5, rank=2, random_state=0)
+    known = np.random.default_rng(0).random(data.Y.shape) < 0.6
+    rows, columns = np.nonzero(known)
+    return data.X, sp.csr_array((data.Y.toarray()[known].astype(float), (rows, columns)), shape=known.shape)
+
+
+def in_pipeline(model):
+    return make_pipeline(FunctionTransformer(), model)
+
+
+@pytest.mark.parametrize("wrap", [in_pipeline, lambda model: in_pipeline(in_pipeline(model))], ids=["one", "nested"])
+def test_a_pipeline_reads_labels_as_its_last_step_does(wrap, stored_cells):
+    X, S = stored_cells
+    model = LEML(2, absent="unknown", dtype="float64", random_state=0, n_jobs=1)
+    plain, piped = (audit(X, S, one, n_folds=2, random_state=0) for one in (model, wrap(model)))
+    assert len(piped.missing) == (S.data == 0).sum()
+    for mine, other in zip((*piped.missing, *piped.doubtful), (*plain.missing, *plain.doubtful)):
+        np.testing.assert_array_equal(mine, other)
+    plain, piped = (complete(X, S, one, random_state=0) for one in (model, wrap(model)))
+    assert ((piped.probabilities > 0) & (piped.probabilities < 1)).sum() == S.shape[0] * S.shape[1] - S.nnz
+    np.testing.assert_allclose(piped.probabilities, plain.probabilities, rtol=1e-6)
+    np.testing.assert_allclose(piped.thresholds, plain.thresholds)
+
+
+def test_a_tagger_reads_labels_itself(stored_cells):
+    _, S = stored_cells
+    assert known_labels(S, None, Tagger(LEML(), absent="unknown")).n_known == S.nnz
+    assert known_labels(S, None, in_pipeline(Tagger(LEML(absent="unknown")))).complete
+
+
+class Numbers(BaseEstimator):
+    """Scores a cell by its number, and a little by what it was fitted to; X holds the numbers of the rows."""
+
+    def __init__(self, n_labels, before_fit):
+        self.n_labels = n_labels
+        self.before_fit = before_fit
+
+    def fit(self, X, Y):
+        self.before_fit()
+        self.shift_ = Y.positives.indices.sum() % 97 / 100
+        return self
+
+    def decision_function(self, X):
+        return X[:, :1] * self.n_labels + np.arange(self.n_labels) + self.shift_
+
+
+def stop_at(fit):
+    """Return a function that is Ctrl-C at its so many-th call."""
+    calls = iter(range(1, 100))
+
+    def step():
+        if next(calls) == fit:
+            raise KeyboardInterrupt
+
+    return step
+
+
+def gone_on_with(work, folder, fit):
+    """Return what work gives in one go, and stopped at a fit and gone on with in a process with other draws."""
+    check_random_state(None).seed(1)
+    whole = work(stop_at(None))
+    check_random_state(None).seed(1)
+    with pytest.raises(KeyboardInterrupt), checkpointing(folder, {}):
+        work(stop_at(fit))
+    check_random_state(None).seed(2)
+    with checkpointing(folder, {}):
+        return whole, work(stop_at(None))
+
+
+@pytest.mark.parametrize("fit", [1, 3])
+def test_an_audit_without_a_seed_goes_on_with_its_folds(fit, tmp_path):
+    X, Y = np.arange(40.0)[:, None], np.random.default_rng(0).integers(0, 2, (40, 6))
+
+    def work(step):
+        return audit(X, Y, Numbers(6, step), n_folds=4, candidates=6)
+
+    whole, resumed = gone_on_with(work, tmp_path / "kept", fit)
+    judged = [*zip(*resumed.missing[:2]), *zip(*resumed.doubtful[:2])]
+    assert sorted(judged) == [(i, j) for i in range(40) for j in range(6)]
+    for mine, other in zip((*resumed.missing, *resumed.doubtful), (*whole.missing, *whole.doubtful)):
+        np.testing.assert_array_equal(mine, other)
+
+
+@pytest.mark.parametrize("fit", [1, 3])
+def test_a_completion_without_a_seed_goes_on_with_its_folds(fit, tmp_path):
+    X, Y = np.arange(20.0)[:, None], Labels(np.random.default_rng(0).integers(0, 2, (20, 6)))
+
+    def work(step):
+        return _held_out(X, Y, Numbers(6, step), 4, None)
+
+    whole, resumed = gone_on_with(work, tmp_path / "kept", fit)
+    assert sorted(np.floor(resumed.scores).tolist()) == list(range(120))
+    for mine, other in zip(resumed, whole):
+        np.testing.assert_array_equal(mine, other)
+
+    filled = gone_on_with(lambda step: complete(X, Y, Numbers(6, step), n_folds=4), tmp_path / "kept", fit)
+    assert filled[1].calibration_error == filled[0].calibration_error
+    np.testing.assert_array_equal(filled[1].thresholds, filled[0].thresholds)
+
+
+@pytest.mark.parametrize("run", [audit, complete])
+def test_with_a_seed_nothing_is_left_of_an_error_in_the_first_fold(run, tmp_path):
+    X, Y = np.arange(20.0)[:, None], np.random.default_rng(0).integers(0, 2, (20, 6))
+    with pytest.raises(KeyboardInterrupt), checkpointing(tmp_path / "kept", {}):
+        run(X, Y, Numbers(6, stop_at(1)), random_state=0)
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_generator_that_cannot_be_set_back_seeds_one_that_can(sparse_labels):
+    X, rng = np.arange(30.0)[:, None], np.random.RandomState(np.random.PCG64(0))
+    first, second = (_held_out(X, sparse_labels, Numbers(8, stop_at(None)), 2, rng) for _ in range(2))
+    assert sorted(np.floor(first.scores).tolist()) == list(range(240))
+    assert (first.scores != second.scores).any(), "other folds, since the generator has moved on"
+
+
 def test_bad_input():
     X, model = np.eye(4), LEML(1)
     with pytest.raises(ValueError, match="no positive label; an audit needs some"):
         audit(X, np.zeros((4, 2)), model)
+    for X_few, Y in ((X[:1], np.ones((1, 2))), (X, np.where(np.eye(4)[:, :1] > 0, [[1.0, 0.0]], np.nan))):
+        with pytest.raises(ValueError, match="known labels in one row only; an audit learns from some rows to judge"):
+            audit(X_few, Y, model)
     with pytest.raises(ValueError, match=r"n_folds=1 is out of range; pass .* at least 2"):
         audit(X, np.eye(4), model, n_folds=1)
     with pytest.raises(ValueError, match="candidates=0 is out of range"):

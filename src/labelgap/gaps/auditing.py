@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils import check_random_state
 
 from labelgap.estimators.parameters import check_number
 from labelgap.gaps.calibration import CLIP, Calibration
-from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
+from labelgap.gaps.cells import Cells, known_labels, resumed_generator, score_out_of_fold
 from labelgap.observations import Labels
 
 PLATEAU = 0.05  # of the positives: as many of the surest cells tell how many labels are written down
@@ -109,12 +108,15 @@ def audit(
         P(positive | not written) = (1 − c) / c · f / (1 − f),   at most 1            (Elkan and Noto 2008).
 
     A label that is there is wrong with the probability ε (1 − g) / f, where g = (f − ε) / (c − ε) is that of a
-    positive and ε the share of the negatives that are written down, read off the least likely tenth of all cells.
+    positive and ε the share of the negatives that are written down, read off the least likely tenth of all cells, or
+    as many as there are absent cells, if these are fewer. Where that share is not below c, the scores tell nothing
+    about wrong labels, and ε is 0; so it is where no cell is known to be absent.
 
     c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
     cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
     all. Probabilities take the share c of all labels, since that of one is too rough to change an order. If even the
-    surest cells are not all positive, c is too small and too many labels seem to be missing.
+    surest cells are not all positive, c is too small and too many labels seem to be missing; if even the least likely
+    are not all negative, ε is too large and too many seem to be wrong.
 
     Parameters
     ----------
@@ -149,10 +151,9 @@ def audit(
     """
     check_number("n_folds", n_folds, int, least=2)
     check_number("candidates", candidates, int, least=1)
-    labels = known_labels(Y, observed, getattr(estimator, "absent", "negative"))
-    if labels.positives.nnz == 0:
-        raise ValueError("Y has no positive label; an audit needs some to learn from.")
-    rng = check_random_state(random_state)
+    labels = known_labels(Y, observed, estimator)
+    _check_enough(labels)
+    rng = resumed_generator(random_state)
     cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
     written = probability_written(cells, labels)
     overall, shares = estimate_written(cells, written, labels)
@@ -160,6 +161,16 @@ def audit(
     return Audit(
         _missing(cells, written, overall), _doubtful(cells, written, overall), shares, counts * (1 / shares - 1)
     )
+
+
+def _check_enough(labels: Labels) -> None:
+    """Refuse labels that no model could be learned from and judge the rest."""
+    if labels.positives.nnz == 0:
+        raise ValueError("Y has no positive label; an audit needs some to learn from.")
+    if len(labels) < 2 or (labels.known is not None and np.count_nonzero(np.diff(labels.known.indptr)) < 2):
+        raise ValueError(
+            "Y has known labels in one row only; an audit learns from some rows to judge others: pass at least two."
+        )
 
 
 def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
@@ -191,18 +202,25 @@ def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> tuple[fl
     return overall, np.clip((yes + PRIOR_CELLS * overall) / (total + PRIOR_CELLS), CLIP, 1 - CLIP)
 
 
-def estimate_wrong(cells: Cells, written: NDArray) -> float:
+def estimate_wrong(cells: Cells, written: NDArray, c: float) -> float:
     """Return ε, the share of written labels among the least likely tenth of the cells, of which none should be.
 
-    >>> none, yes = np.zeros(4, int), np.array([1, 1, 1, 0], bool)
-    >>> cells = Cells(np.arange(4), none, np.zeros(4), yes, np.ones(4), none > 0)
-    >>> estimate_wrong(cells, np.array([0.9, 0.8, 0.1, 0.2]))
-    1.0
+    If fewer cells than that are absent, as many as these are looked at: more would hold right labels in any case.
+    Where the share is not below c, it is no rate of wrong labels, and 0 is returned.
+
+    >>> none, yes = np.zeros(20, int), np.arange(20) < 5
+    >>> cells = Cells(np.arange(20), none, np.zeros(20), yes, np.ones(20), none > 0)
+    >>> likely = np.linspace(0.9, 0.1, 20)
+    >>> likely[4] = 0.0
+    >>> estimate_wrong(cells, likely, 0.8), estimate_wrong(cells, likely, 0.5)
+    (0.5, 0.0)
     """
+    absent = float(cells.weights[~cells.positive].sum())
     order = np.argsort(written, kind="stable")
     reached = np.cumsum(cells.weights[order])
-    least = order[: np.searchsorted(reached, LEAST_LIKELY * reached[-1]) + 1]
-    return float(np.average(cells.positive[least], weights=cells.weights[least]))
+    least = order[: np.searchsorted(reached, min(LEAST_LIKELY * reached[-1], absent)) + 1]
+    share = float(np.average(cells.positive[least], weights=cells.weights[least]))
+    return share if share < c else 0.0
 
 
 def _missing(cells: Cells, written: NDArray, c: float) -> Suggestions:
@@ -212,9 +230,9 @@ def _missing(cells: Cells, written: NDArray, c: float) -> Suggestions:
 
 
 def _doubtful(cells: Cells, written: NDArray, c: float) -> Suggestions:
-    there, noise = np.flatnonzero(cells.positive), estimate_wrong(cells, written)
+    there, noise = np.flatnonzero(cells.positive), estimate_wrong(cells, written, c)
     f = written[there]
-    positive = np.clip((f - noise) / max(c - noise, CLIP), 0.0, 1.0)
+    positive = np.clip((f - noise) / (c - noise), 0.0, 1.0)
     return _ranked(cells.where(there), noise * (1 - positive) / f)
 
 

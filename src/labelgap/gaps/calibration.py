@@ -21,7 +21,8 @@ class Calibration:
 
     g(score) is the logit of the share of yeses at a score, a monotone broken line over all cells. The logit of a cell
     is β·(z, 1) + δ_j·(z, 1) with z the standardised g; β is shared, and δ_j is pulled to 0, so that a label with few
-    cells has the curve of all. A monotone step function of all cells then takes out what is left.
+    cells has the curve of all. A monotone step function of all cells then takes out what is left. Where all n cells
+    say the same, every probability is (yeses + ½) / (n + 1): no number of cells makes a thing certain.
 
     Parameters
     ----------
@@ -51,9 +52,10 @@ class Calibration:
         g = self._curve(scores)
         self.center = float(np.average(g, weights=weights))
         self.scale = float(np.sqrt(np.average((g - self.center) ** 2, weights=weights))) or 1.0
-        self.rate = float(np.average(yes, weights=weights))
+        share, total = np.average(yes, weights=weights), weights.sum()
+        self.rate = float((share * total + 0.5) / (total + 1.0))
         self._logistic, self._steps = None, None
-        if 0 < self.rate < 1:
+        if 0 < share < 1:
             self._logistic = LogisticRegression(C=1 / PENALTY, max_iter=200, tol=1e-5)
             self._logistic.fit(self._design(scores, labels), yes, sample_weight=weights)
             self._steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils import gen_batches
+from sklearn.utils import check_random_state, gen_batches
 
 from labelgap.estimators.pieces import remembered
+from labelgap.model_selection.criteria import last_step
 from labelgap.observations import Labels, as_labels
 from labelgap.runtime import progress
 
@@ -52,6 +54,12 @@ class Cells(NamedTuple):
         return self.where(np.lexsort((self.labels, self.rows)))
 
 
+class Start(NamedTuple):
+    """A generator before its first draw."""
+
+    generator: dict[str, Any]
+
+
 class Judged(NamedTuple):
     """The cells of one fold, and the generator after it."""
 
@@ -72,7 +80,7 @@ def score_out_of_fold(
     """Return cells of every row, scored by a clone of an estimator that was fitted on the rows of the other folds.
 
     Of each row there are all positives, the ``candidates`` best labels that are not given, and ``sampled`` others,
-    drawn with replacement; unknown cells are left out.
+    drawn with replacement; unknown cells are left out. ``rng`` is of :func:`resumed_generator`.
     """
     fold = rng.permutation(np.arange(len(labels)) % min(n_folds, len(labels)))
     parts = []
@@ -81,11 +89,25 @@ def score_out_of_fold(
             held = fold == number
             judge = partial(_judge, estimator, X, labels, held, candidates, sampled, rng)
             found = remembered("fold", judge, Judged)
-            if found.generator["bit_generator"] == "MT19937":  # the only one that can be set
-                rng.set_state(found.generator)
+            rng.set_state(found.generator)
             parts.append(Cells(**found.cells))
             advance(f"{held.sum()} rows")
     return _joined(parts).order()
+
+
+def resumed_generator(random_state: Any) -> np.random.RandomState:
+    """Return the generator of a seed; within a checkpoint it begins as it did in the process before.
+
+    What is drawn from it first, such as folds, is then the same again, also without a seed.
+    """
+    rng = check_random_state(random_state)
+    if isinstance(random_state, Integral):  # is the same again as it is; an error in the first fold leaves no piece
+        return rng
+    if rng.get_state(legacy=False)["bit_generator"] != "MT19937":  # the only one that can be set
+        rng = np.random.RandomState(rng.randint(1 << 32, dtype=np.uint32))
+    start = remembered("generator", lambda: Start(rng.get_state(legacy=False)), Start)
+    rng.set_state(start.generator)
+    return rng
 
 
 def _judge(
@@ -164,9 +186,14 @@ def _draw(
     return (rows, columns), counts[rows] / max(sampled, 1)
 
 
-def known_labels(Y: Any, observed: Any, absent: str) -> Labels:
-    """Return labels of any form, or say that they have no cell."""
-    labels = as_labels(Y, observed, absent)  # type: ignore[arg-type]
+def known_labels(Y: Any, observed: Any, estimator: Any) -> Labels:
+    """Return labels of any form as an estimator reads them, or say that they have no cell.
+
+    In a pipeline the last step reads them. A Tagger does so itself, whatever its estimator says of absent cells.
+    """
+    while hasattr(estimator, "steps"):
+        estimator = last_step(estimator)
+    labels = as_labels(Y, observed, getattr(estimator, "absent", "negative"))
     if 0 in labels.shape:
         raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
     return labels

@@ -13,7 +13,8 @@ from labelgap.estimators.base import known_pattern
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.pieces import remembered
 from labelgap.gaps.calibration import Calibration, calibration_error, reliability
-from labelgap.gaps.cells import known_labels
+from labelgap.gaps.cells import known_labels, resumed_generator
+from labelgap.metrics.batch import Batch
 from labelgap.model_selection.splits import CellKFold
 from labelgap.observations import Labels
 from labelgap.runtime import progress
@@ -87,7 +88,7 @@ def complete(
     True
     """
     check_number("n_folds", n_folds, int, least=2)
-    labels = known_labels(Y, observed, getattr(estimator, "absent", "negative"))
+    labels = known_labels(Y, observed, estimator)
     held = _held_out(X, labels, estimator, n_folds, random_state)
     calibration = Calibration(labels.shape[1]).fit(held.scores, held.labels, held.yes)
     judged = _judge(held, labels.shape[1])
@@ -103,18 +104,20 @@ def complete(
 
 
 def _held_out(X: Any, labels: Labels, estimator: Any, n_folds: int, random_state: Any) -> HeldOut:
-    parts = []
+    parts, rng = [], resumed_generator(random_state)
     with progress(n_folds, "Folds", 0) as advance:
-        for number, (train, held) in enumerate(CellKFold(n_folds, random_state).split(labels)):
+        for number, (train, held) in enumerate(CellKFold(n_folds, rng).split(labels)):
             parts.append(remembered("fold", partial(_score, X, estimator, train, held, number), HeldOut))
             advance(f"{held.n_known} cells")
     return HeldOut(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _score(X: Any, estimator: Any, train: Labels, held: Labels, fold: int) -> HeldOut:
-    scores = clone(estimator).fit(X, train).known_scores(X, held)
+    model = clone(estimator).fit(X, train)
+    found = model.known_scores(X, held) if hasattr(model, "known_scores") else model.decision_function(X)
+    scores = Batch(held, found).known_scores().values.astype(float)
     yes = held.encode(0, 1).data == 1
-    return HeldOut(scores.indices.astype(np.int64), scores.data.astype(float), yes, np.full(len(yes), fold))
+    return HeldOut(known_pattern(held).indices.astype(np.int64), scores, yes, np.full(len(yes), fold))
 
 
 def _judge(held: HeldOut, n_labels: int) -> NDArray[np.float64]:
