@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -15,11 +17,11 @@ from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, h
 from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
 from labelgap.gaps import audit, calibration_error, complete, reliability
-from labelgap.gaps.auditing import estimate_written, estimate_wrong
 from labelgap.gaps.calibration import Calibration
 from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
 from labelgap.gaps.companions import Companions
 from labelgap.gaps.completing import HeldOut, _held_out, best_thresholds
+from labelgap.gaps.shares import estimate_written, estimate_wrong, plateau, standard_error
 
 
 class Knows(BaseEstimator):
@@ -272,9 +274,38 @@ def test_the_share_written_by_hand():
     cells = Cells(
         np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60), np.zeros(60, bool)
     )
-    overall, found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
+    overall, _, found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
     assert overall == 30 / 50
     np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
+
+
+def test_few_surest_cells_are_joined_by_others_while_the_share_stays():
+    rng = np.random.default_rng(0)
+    errors, narrow = [], []
+    for _ in range(400):
+        yes = rng.random(400) < 0.7
+        size = plateau(yes, 50)
+        errors.append((yes[:size].mean() - 0.7) / standard_error(yes[:size].mean(), size))
+        narrow.append(abs(yes[:size].mean() - 0.7) < abs(yes[:50].mean() - 0.7))
+    assert np.mean(np.abs(errors) < 1.96) > 0.85  # a little below 0.95, since the data say where to stop
+    assert np.mean(narrow) > 0.7
+
+
+def test_surest_cells_end_where_the_share_falls():
+    rng = np.random.default_rng(0)
+    share = np.repeat([0.8, 0.1], [150, 250])
+    sizes = [plateau(rng.random(400) < share, 50) for _ in range(200)]
+    assert np.mean(np.array(sizes) <= 200) > 0.95
+    assert plateau(np.ones(30, bool), 30) == 30  # there are no others
+    assert plateau(np.ones(5, bool), 1) == 5
+
+
+def test_the_interval_is_around_the_share_and_within_0_and_1(planted_gaps):
+    _, _, found = planted_gaps
+    low, high = found.share_missing_interval
+    assert 0 < low < found.share_missing < high < 1
+    assert high - low == pytest.approx(2 * 1.96 * found.error)
+    assert replace(found, error=2.0).share_missing_interval == (0.0, 1.0)
 
 
 def cells_of(positive, weights=None):

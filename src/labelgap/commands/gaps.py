@@ -62,6 +62,7 @@ def audit_summary(found: Audit, data: Data, top: int) -> dict[str, Any]:
         "positives": int(labels.positives.nnz),
         "suggestions": len(found.missing),
         "estimated share missing": round(found.share_missing, 4),
+        "between, with 95 %": [round(end, 4) for end in found.share_missing_interval],
         "estimated number missing": round(float(found.n_missing.sum()), 1),
         f"expected precision of the first {min(top, len(found.missing))}": round(
             found.missing.expected_precision(top), 4

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from labelgap.displays.base import Display, from_zero, name_of, require_matplotlib
 from labelgap.metrics import Batch
 from labelgap.metrics.base import one_of, positive_integer
-from labelgap.model_selection.criteria import last_step, score_batches
+from labelgap.model_selection.criteria import labels_for, score_batches
 from labelgap.observations import as_labels
 
 Measure = Literal["contribution", "recall", "precision"]
@@ -124,7 +124,7 @@ class FrequencyDisplay(Display):
         """
         require_matplotlib()
         k = positive_integer("k", k)
-        labels = as_labels(Y, absent=getattr(last_step(estimator), "absent", "negative"))
+        labels = labels_for(estimator, Y)
         counts = training_counts(frequencies, Y_train, labels.shape[1])
         tally = count((Batch(*part) for part in score_batches(estimator, X, labels, k)), k)
         return cls._of(tally, counts, k, measure, bins, name_of(estimator, name)).plot(ax, **kwargs)

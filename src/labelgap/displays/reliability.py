@@ -13,8 +13,7 @@ from labelgap.gaps import Completed, calibration_error, reliability
 from labelgap.losses import Logistic, get_loss
 from labelgap.metrics import Batch
 from labelgap.metrics.base import positive_integer
-from labelgap.model_selection.criteria import last_step
-from labelgap.observations import as_labels
+from labelgap.model_selection.criteria import labels_for, last_step
 
 BINS = 15  # of labelgap.gaps.reliability, which `complete` uses
 HISTOGRAM = "histogram"
@@ -127,7 +126,7 @@ class ReliabilityDisplay(Display):
         :meth:`from_completed`.
         """
         require_matplotlib()
-        labels = as_labels(Y, absent=getattr(last_step(estimator), "absent", "negative"))
+        labels = labels_for(estimator, Y)
         found = probabilities_of(estimator, X)
         return cls.from_predictions(labels, found, n_bins=n_bins, name=name_of(estimator, name), ax=ax, **kwargs)
 

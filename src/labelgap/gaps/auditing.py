@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 from labelgap.estimators.parameters import check_number
 from labelgap.gaps.calibration import CLIP, Calibration
 from labelgap.gaps.cells import Cells, known_labels, resumed_generator, score_out_of_fold
+from labelgap.gaps.shares import estimate_written, estimate_wrong
 from labelgap.observations import Labels
 
-PLATEAU = 0.05  # of the positives: as many of the surest cells tell how many labels are written down
-LEAST_PLATEAU = 50
-LEAST_LIKELY = 0.1  # of all cells: as many of the least likely tell how many labels are wrong
-PRIOR_CELLS = 200.0
+INTERVAL = 1.96  # standard errors to either side, for 95 %
 OWN = 0.03  # nearly nothing: a curve that follows a label's own written cells would believe them
 
 
@@ -65,12 +63,15 @@ class Audit:
         The estimated share of a label's true positives that are written down.
     n_missing : ndarray of shape (L,)
         The estimated number of positives that are not.
+    error : float
+        The standard error of the share that is missing, by chance in which of the surest cells are written down.
     """
 
     missing: Suggestions
     doubtful: Suggestions
     written: NDArray[np.float64]
     n_missing: NDArray[np.float64]
+    error: float
 
     @property
     def share_missing(self) -> float:
@@ -78,6 +79,12 @@ class Audit:
         there = float((self.n_missing * self.written / np.maximum(1 - self.written, CLIP)).sum())
         total = there + float(self.n_missing.sum())
         return float(self.n_missing.sum()) / total if total else 0.0
+
+    @property
+    def share_missing_interval(self) -> tuple[float, float]:
+        """Where that share lies with 95 %, if the assumption holds."""
+        share, wide = self.share_missing, INTERVAL * self.error
+        return max(0.0, share - wide), min(1.0, share + wide)
 
     def records(
         self, label_names: Sequence[str] | None = None, top: int | None = None
@@ -114,7 +121,8 @@ def audit(
 
     c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
     cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
-    all. Probabilities take the share c of all labels, since that of one is too rough to change an order. If even the
+    all. Where that is less than 400 cells, more are taken up to 400 while the share stays the same, but for chance.
+    Probabilities take the share c of all labels, since that of one is too rough to change an order. If even the
     surest cells are not all positive, c is too small and too many labels seem to be missing; if even the least likely
     are not all negative, ε is too large and too many seem to be wrong.
 
@@ -156,11 +164,10 @@ def audit(
     rng = resumed_generator(random_state)
     cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
     written = probability_written(cells, labels)
-    overall, shares = estimate_written(cells, written, labels)
+    overall, error, shares = estimate_written(cells, written, labels)
     counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
-    return Audit(
-        _missing(cells, written, overall), _doubtful(cells, written, overall), shares, counts * (1 / shares - 1)
-    )
+    missing, doubtful = _missing(cells, written, overall), _doubtful(cells, written, overall)
+    return Audit(missing, doubtful, shares, counts * (1 / shares - 1), error)
 
 
 def _check_enough(labels: Labels) -> None:
@@ -178,49 +185,6 @@ def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
     calibration = Calibration(labels.shape[1], own=OWN)
     calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
     return calibration.predict(cells.scores, cells.labels)
-
-
-def surest_cells(written: NDArray, labels: Labels) -> NDArray[np.int64]:
-    """Return the cells with the largest f, as many as 5 % of the positives."""
-    size = min(len(written), max(LEAST_PLATEAU, round(PLATEAU * labels.positives.nnz)))
-    return np.argsort(-written, kind="stable")[:size]
-
-
-def estimate_written(cells: Cells, written: NDArray, labels: Labels) -> tuple[float, NDArray[np.float64]]:
-    """Return c, the share of positives that are written down, of all labels and of each, by the surest cells.
-
-    >>> none, yes = np.zeros(4, int), np.array([1, 1, 1, 0], bool)
-    >>> cells = Cells(np.arange(4), none, np.zeros(4), yes, np.ones(4), none > 0)
-    >>> overall, shares = estimate_written(cells, np.full(4, 0.9), Labels(np.array([[1], [1], [1], [0]])))
-    >>> round(overall, 2), shares.round(2).tolist()
-    (0.75, [0.75])
-    """
-    surest = surest_cells(written, labels)
-    overall = float(np.clip(cells.positive[surest].mean(), CLIP, 1 - CLIP))
-    total = np.bincount(cells.labels[surest], minlength=labels.shape[1])
-    yes = np.bincount(cells.labels[surest], cells.positive[surest], labels.shape[1])
-    return overall, np.clip((yes + PRIOR_CELLS * overall) / (total + PRIOR_CELLS), CLIP, 1 - CLIP)
-
-
-def estimate_wrong(cells: Cells, written: NDArray, c: float) -> float:
-    """Return ε, the share of written labels among the least likely tenth of the cells, of which none should be.
-
-    If fewer cells than that are absent, as many as these are looked at: more would hold right labels in any case.
-    Where the share is not below c, it is no rate of wrong labels, and 0 is returned.
-
-    >>> none, yes = np.zeros(20, int), np.arange(20) < 5
-    >>> cells = Cells(np.arange(20), none, np.zeros(20), yes, np.ones(20), none > 0)
-    >>> likely = np.linspace(0.9, 0.1, 20)
-    >>> likely[4] = 0.0
-    >>> estimate_wrong(cells, likely, 0.8), estimate_wrong(cells, likely, 0.5)
-    (0.5, 0.0)
-    """
-    absent = float(cells.weights[~cells.positive].sum())
-    order = np.argsort(written, kind="stable")
-    reached = np.cumsum(cells.weights[order])
-    least = order[: np.searchsorted(reached, min(LEAST_LIKELY * reached[-1], absent)) + 1]
-    share = float(np.average(cells.positive[least], weights=cells.weights[least]))
-    return share if share < c else 0.0
 
 
 def _missing(cells: Cells, written: NDArray, c: float) -> Suggestions:

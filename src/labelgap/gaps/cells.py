@@ -14,8 +14,8 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state, gen_batches
 
 from labelgap.estimators.pieces import remembered
-from labelgap.model_selection.criteria import last_step
-from labelgap.observations import Labels, as_labels
+from labelgap.model_selection.criteria import labels_for
+from labelgap.observations import Labels
 from labelgap.runtime import progress
 
 CELLS_PER_BLOCK = 1 << 22
@@ -187,13 +187,8 @@ def _draw(
 
 
 def known_labels(Y: Any, observed: Any, estimator: Any) -> Labels:
-    """Return labels of any form as an estimator reads them, or say that they have no cell.
-
-    In a pipeline the last step reads them. A Tagger does so itself, whatever its estimator says of absent cells.
-    """
-    while hasattr(estimator, "steps"):
-        estimator = last_step(estimator)
-    labels = as_labels(Y, observed, getattr(estimator, "absent", "negative"))
+    """Return labels of any form as an estimator reads them, or say that they have no cell."""
+    labels = labels_for(estimator, Y, observed)
     if 0 in labels.shape:
         raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
     return labels

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from labelgap.losses import Loss, Squared, get_loss
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, NDCGAtK, PrecisionAtK, RecallAtK
 from labelgap.metrics.base import Ratio
-from labelgap.observations import Labels
+from labelgap.observations import Labels, as_labels
 
 BLOCK_CELLS = 1 << 24
 
@@ -133,8 +133,15 @@ def largest_regrets(criteria: Sequence[Criterion], table: Sequence[dict[str, Any
 
 
 def last_step(estimator: Any) -> Any:
-    """Return the estimator itself, or the last step of a pipeline: the one that meets the labels."""
-    return estimator[-1] if hasattr(estimator, "steps") else estimator
+    """Return the estimator itself, or the last step of a pipeline, which may be one too: what meets the labels."""
+    while hasattr(estimator, "steps"):
+        estimator = estimator[-1]
+    return estimator
+
+
+def labels_for(estimator: Any, Y: Any, observed: Any = None) -> Labels:
+    """Return labels of any form as an estimator reads them; a Tagger does so itself, whatever is within it."""
+    return as_labels(Y, observed, getattr(last_step(estimator), "absent", "negative"))
 
 
 def _loss_of(estimator: Any) -> Loss:

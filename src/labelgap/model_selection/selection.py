@@ -10,11 +10,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
-from labelgap.model_selection.criteria import last_step
+from labelgap.model_selection.criteria import labels_for
 from labelgap.model_selection.splits import split
 from labelgap.model_selection.trials import Trials
 from labelgap.model_selection.warm import Starts
-from labelgap.observations import as_labels
 
 
 @dataclass
@@ -145,7 +144,7 @@ def select(
     >>> found.estimator.alpha, len(found.table)
     (0.1, 2)
     """
-    labels = as_labels(Y, absent=getattr(last_step(estimator), "absent", "negative"))
+    labels = labels_for(estimator, Y)
     trials = Trials([split(X, labels, hold_out, share, random_state)], metric, Starts(estimator))
     trials.run(ParameterGrid(grid), patience)
     trials.check()

@@ -7,7 +7,6 @@ from numbers import Real
 from typing import Any
 
 from labelgap.estimators import Tagger
-from labelgap.model_selection.criteria import last_step
 
 Axes = dict[str, list[Any]]
 WITHIN_TAGGER = "estimator__"  # before the names of parameters of the estimator of a Tagger
@@ -78,7 +77,7 @@ def learner_of(estimator: Any) -> tuple[str, Any]:
     prefix, inner = "", estimator
     while True:
         if hasattr(inner, "steps"):
-            prefix, inner = f"{prefix}{inner.steps[-1][0]}__", last_step(inner)
+            prefix, inner = f"{prefix}{inner.steps[-1][0]}__", inner[-1]
         elif isinstance(inner, Tagger) and inner.estimator is not None:
             prefix, inner = f"{prefix}{WITHIN_TAGGER}", inner.estimator
         else:

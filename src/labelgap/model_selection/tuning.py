@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 
 from labelgap.estimators import BinaryRelevance, Tagger
 from labelgap.estimators.completion import CompletionEstimator
+from labelgap.model_selection.criteria import labels_for
 from labelgap.model_selection.plan import Plan, Point, distance
 from labelgap.model_selection.selection import Tuning, with_params
 from labelgap.model_selection.spaces import (
@@ -27,7 +28,7 @@ from labelgap.model_selection.spaces import (
 from labelgap.model_selection.splits import Fold, split
 from labelgap.model_selection.trials import Budget, Trials, is_several
 from labelgap.model_selection.warm import Starts
-from labelgap.observations import Labels, as_labels
+from labelgap.observations import Labels
 from labelgap.runtime import progress
 
 Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
@@ -108,7 +109,7 @@ def tune(
     time = Budget(_checked_budget(budget))
     estimator = _with_learner(estimator)
     _, inner = learner_of(estimator)
-    labels = as_labels(Y, observed, getattr(inner, "absent", "negative"))
+    labels = labels_for(estimator, Y, observed)
     how = _hold_out(hold_out, inner, X, labels)
     plan = _plan(estimator, grid)
     rng = check_random_state(random_state)

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from sklearn.base import clone
 
+from labelgap.model_selection.criteria import last_step
+
 
 class Stopped(Exception):
     """Somebody asked a job to stop."""
@@ -93,7 +95,7 @@ class Watched:
     @property
     def absent(self) -> str:
         """What a cell that is not stored means to the estimator."""
-        return getattr(self.estimator, "absent", "negative")
+        return getattr(last_step(self.estimator), "absent", "negative")
 
     def fit(self, X: Any, Y: Any) -> Any:
         """Say so, then fit; what is returned is the estimator itself."""
