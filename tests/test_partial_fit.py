@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import tracemalloc
 
 import numpy as np
 import pandas as pd
@@ -10,9 +11,13 @@ import pytest
 import scipy.sparse as sp
 
 from labelgap import LEML, Labels, OneClassMF, load
+from labelgap.estimators.memory import curvature
+from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
 from labelgap.objectives.anchor import Anchor
-from labelgap.objectives.base import Ridge
+from labelgap.objectives.base import LEAST_WEIGHT, Ridge, Sum
+from labelgap.objectives.cells import CellsSum, KnownCells, Weights
+from labelgap.objectives.one_class import OneClass, Weighted
 
 TIGHT = {"tol": 1e-12, "max_iter": 2000, "dtype": "float64", "random_state": 0}
 MAKERS = {
@@ -78,6 +83,22 @@ class TestWithoutPast:
         model.partial_fit(data.X[OLD:], Y[OLD:])
         alone = ridge_given(model, data.X[OLD:], data.Y[OLD:], 0.5)
         np.testing.assert_allclose(model.label_factors_[KNOWN:], alone[KNOWN:], atol=2e-3)
+
+    def test_a_label_that_no_row_knew_stays_one_of_which_they_say_nothing(self, data):
+        """Batches without a cell of it leave no trace, and the first rows that know it decide alone."""
+        last, middle = KNOWN - 1, OLD + 15
+        observed = np.ones((len(data.Y), KNOWN), bool)
+        observed[:middle, last] = False
+        known = Labels(data.Y[:, :KNOWN], observed)
+        model = LEML(3, alpha=0.5, absent="unknown", **TIGHT).fit(data.X[:OLD], known[:OLD])
+        for start in range(OLD, middle, 5):
+            model.partial_fit(data.X[start : start + 5], known[start : start + 5])
+            assert model.memory_["weights"][last] == 0
+            assert (model.memory_["weights"][:last] > 0).all()
+        model.partial_fit(data.X[middle:], known[middle:])
+        alone = ridge_given(model, data.X[middle:], data.Y[middle:], 0.5)
+        np.testing.assert_allclose(model.label_factors_[last], alone[last], atol=2e-3)
+        assert model.memory_["weights"][last] > 0
 
     def test_the_gradient_vanishes_with_gaps_and_other_losses(self, data):
         """Σ over new rows of ℓ'(Y_ij, b_i·h) b_i + (w_j M + α)(h − h_j) = 0, from loops over cells."""
@@ -175,6 +196,75 @@ class TestRecommenders:
         np.testing.assert_array_equal(short.seen_.toarray(), data.Y)
         assert short.recommend([len(data.Y) - 1], k=2)[0].shape == (1, 2)
 
+    def test_new_rows_are_found_first(self, data):
+        """Given the labels' factors of before, they are those of newcomers with these positives."""
+        model = OneClassMF(3, alpha=0.5, **TIGHT | {"tol": 1e-8}).fit(None, data.Y[:OLD])
+        newcomers = model.fold_in_rows(data.Y[OLD:])
+        model.partial_fit(None, data.Y[OLD:], alternations=1)
+        assert model.n_iter_ == 1
+        np.testing.assert_allclose(model.row_factors_[OLD:], newcomers, atol=1e-2)
+
+    @pytest.mark.parametrize("own", ["weights", "unlabelled", "penalties", "graph", "subsampled", "label features"])
+    def test_one_alternation_comes_near_a_fit_whatever_rows_have_of_their_own(self, own, data):
+        n, L = data.Y.shape
+        each = np.random.default_rng(0).uniform(0.5, 2.0, n)
+        ring = sp.csr_array(np.roll(np.eye(n), 1, 0) + np.roll(np.eye(n), -1, 0))
+
+        def given(rows):
+            """What the model is told of the first rows."""
+            parameters = {
+                "unlabelled": {"weight_unlabelled": (each[:rows], np.full(L, 0.1))},
+                "penalties": {"alpha": each[:rows]},
+                "subsampled": {"negatives": "subsampled", "negative_ratio": 0.5},
+            }
+            side = {
+                "weights": {"row_weights": each[:rows]},
+                "graph": {"row_graph": ring[:rows, :rows]},
+                "label features": {"label_features": np.eye(L)},
+            }
+            return parameters.get(own, {}), side.get(own, {})
+
+        (before, known), (after, side) = given(OLD), given(n)
+        full = OneClassMF(3, **TIGHT | {"tol": 1e-6} | after).fit(None, data.Y, **side)
+        model = OneClassMF(3, **TIGHT | {"tol": 1e-6} | before).fit(None, data.Y[:OLD], **known)
+        model.set_params(**after).partial_fit(None, data.Y[OLD:], alternations=1, **side)
+        assert model.objective_[-1] == pytest.approx(full.objective_[-1], rel=0.02)
+
+    @pytest.mark.parametrize("with_past", [False, True])
+    @pytest.mark.parametrize("given", ["none", "further", "all"])
+    def test_rows_without_features_keep_their_weights(self, given, with_past, data):
+        weights = np.random.default_rng(0).uniform(0.2, 5.0, len(data.Y))
+        if given == "none":
+            weights[OLD:] = 1
+        passed = {"none": None, "further": weights[OLD:], "all": weights}[given]
+        make = MAKERS["OneClassMF"]
+        full = make().fit(None, data.Y, row_weights=weights)
+        model = make().fit(None, data.Y[:OLD], row_weights=weights[:OLD])
+        past = (None, data.Y[:OLD]) if with_past else None
+        model.partial_fit(None, data.Y[OLD:], past=past, row_weights=passed, alternations=1000)
+        np.testing.assert_array_equal(model.row_weights_, weights)
+        assert model.objective_[-1] == pytest.approx(full.objective_[-1], rel=1e-4)
+
+    @pytest.mark.parametrize("features", [False, True])
+    def test_what_is_known_costs_no_array_of_all_cells(self, features):
+        """Only positives count, so one row with a mask does not make a mask of all rows."""
+        n, L = 3000, 2000
+        rng = np.random.default_rng(0)
+        Y = sp.csr_array((np.ones(2 * n), (np.repeat(np.arange(n), 2), rng.integers(0, L, 2 * n))), (n, L)) > 0
+        X = rng.standard_normal((n, 3)) if features else None
+        model = OneClassMF(2, max_iter=2, tol=1.0, keep_rows=True, random_state=0)
+        model.fit(None if X is None else X[1:], Y[1:])
+        observed = np.ones((1, L), bool)
+        hidden = Y[:1].indices[0]
+        observed[0, hidden] = False
+        tracemalloc.start()
+        model.partial_fit(None if X is None else X[:1], Y[:1].toarray(), observed, alternations=1)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < n * L / 2
+        assert not model.seen_[n - 1, hidden]
+        assert model.seen_.nnz == Y.nnz - 1
+
     def test_kept_rows_grow(self, data):
         model = first(MAKERS["OneClassMF"], data, keep_rows=True)
         kept = copy.deepcopy(model).partial_fit(data.X[OLD:], data.Y[OLD:], row_weights=np.full(30, 2.0))
@@ -248,6 +338,22 @@ def test_names_of_labels_are_matched(data):
     np.testing.assert_array_equal(model.label_factors_, plain.label_factors_)
 
 
+def test_labels_of_one_name_are_refused(data):
+    """Which of them is meant, nobody could say."""
+    frame = pd.DataFrame(data.Y[:, :3], columns=["a", "a", "b"])
+    with pytest.raises(ValueError, match="Y has two labels named 'a'"):
+        LEML(2).fit(data.X, frame)
+    model = LEML(2, random_state=0).fit(data.X, frame.iloc[:, 1:])
+    for given in ((data.X, frame), (data.X, frame.iloc[:, 1:], (data.X, frame))):
+        with pytest.raises(ValueError, match="two labels named 'a'"):
+            model.partial_fit(*given[:2], past=given[2] if len(given) > 2 else None)
+    assert model.label_names_in_.tolist() == ["a", "b"]
+    older = LEML(2, random_state=0).fit(data.X, data.Y[:, :3])
+    older.label_names_in_ = np.array(["a", "a", "b"], object)
+    with pytest.raises(ValueError, match="two labels named 'a'"):
+        older.partial_fit(data.X, pd.DataFrame(data.Y[:, :3], columns=["a", "b", "c"]))
+
+
 WRONG = {
     "fewer labels": (lambda d: ((d.X[OLD:], d.Y[OLD:, :3]), {}), "Y has 3 labels and .* knows 6"),
     "no labels": (lambda d: ((d.X[OLD:], None), {}), "Y is None"),
@@ -288,6 +394,8 @@ def test_errors_of_recommenders(data):
         model.partial_fit(data.X[OLD:], data.Y[OLD:], label_features=np.eye(8))
     with pytest.raises(ValueError, match=r"X is given, .* without features .* pass None"):
         MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(data.X, data.Y)
+    with pytest.raises(ValueError, match=r"row_weights has an array of shape \(3,\).* an array of 5"):
+        MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(None, data.Y[:5], row_weights=np.ones(3))
     with pytest.raises(ValueError, match=r"past has 3 rows, .* knows its 120 rows by number"):
         MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(None, data.Y, past=(None, data.Y[:3]))
     model = MAKERS["OneClassMF"]().fit(data.X[:OLD], data.Y[:OLD, :KNOWN], label_features=Z)
@@ -327,3 +435,37 @@ def test_anchor_is_its_quadratic(weights):
     ridge = Ridge(0.3, at=at)
     assert ridge.value(H) == pytest.approx(0.15 * (away**2).sum())
     np.testing.assert_allclose(ridge.model(H).gradient, 0.3 * away)
+
+
+def cells_of(patterns):
+    """Sums of squares over the cells of each pattern, weighted by what it stores."""
+    kernels = get_backend()
+    loss = Weighted(get_loss("squared"), 1.0)
+    return CellsSum([KnownCells(kernels, loss, kernels.prepare(sp.csr_array(part), float)) for part in patterns])
+
+
+def test_remembered_curvature_has_no_least_weight():
+    """The blocks of labels add up to those of the sum; one without a cell has none, and may be preconditioned."""
+    rng = np.random.default_rng(0)
+    patterns = rng.random((2, 40, 6)) * (rng.random((2, 40, 6)) < 0.5)
+    patterns[:, :, 2] = 0
+    B, H = rng.standard_normal((40, 3)), rng.standard_normal((6, 3))
+    data = cells_of(patterns).T.given(B)
+    form = curvature(data, H)
+    total = sum(np.einsum("ij,ia,ib->ab", part, B, B) for part in patterns)
+    weights = np.ravel(form.weights)
+    np.testing.assert_allclose(weights.sum() * form.M, total, rtol=1e-10)
+    assert weights[2] == 0
+    assert (np.delete(weights, 2) > LEAST_WEIGHT).all()
+    assert isinstance(data, Sum)
+    assert np.ravel(data.model(H).kronecker.weights)[2] == LEAST_WEIGHT
+
+
+def test_remembered_curvature_stays_positive_where_a_term_takes_back():
+    """Positives that are settled take back most of what they count among all cells."""
+    rng = np.random.default_rng(0)
+    positives = sp.csr_array(rng.random((40, 6)) < 0.9)
+    B, H = np.abs(rng.standard_normal((40, 3))), np.abs(rng.standard_normal((6, 3))) * 5
+    logistic = OneClass(get_loss("logistic"), get_loss("squared"), -1.0, Weights.of(1.0, 0.1))
+    form = curvature(logistic.cells(positives, get_backend(), float).T.given(B), H)
+    assert (np.ravel(form.weights) >= LEAST_WEIGHT).all()

@@ -23,6 +23,7 @@ from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics import PrecisionAtK
 from labelgap.observations import Container, Labels, as_labels
+from labelgap.observations.joining import check_distinct
 from labelgap.persistence import ModelFileError, read_model, write_model
 from labelgap.runtime import n_threads, progress, threads
 
@@ -231,6 +232,7 @@ class MultiLabelEstimator(BaseEstimator):
         self.__dict__.pop("label_names_in_", None)
         names = np.asarray(getattr(Y, "columns", []), dtype=object)
         if len(names) and all(isinstance(name, str) for name in names):
+            check_distinct("Y", names)
             self.label_names_in_ = names
 
     def save(self, path: str | os.PathLike, *, folder: bool = False) -> None:

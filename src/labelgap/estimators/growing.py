@@ -67,6 +67,10 @@ class GrowingEstimator(LowRankEstimator):
         """Tell whether rows differ in nothing but features and labels, so that some can stand for others."""
         return True
 
+    def _fold_in_further(self, problem: LowRank, labels: Labels, H: NDArray, **side: Any) -> NDArray:
+        """Return the factors of further rows given H, for a model without features, which knows rows by number."""
+        raise NotImplementedError
+
     def _kept_past(self) -> Rows | None:
         """Return the rows learned from before, where the model itself knows them."""
         return None
@@ -231,13 +235,18 @@ class GrowingEstimator(LowRankEstimator):
     def _turn(self, problem: LowRank, rows: Rows, shape: tuple[int, int], **side: Any) -> tuple[Alternation, float]:
         """Return the first alternation, and by how much W lowered the objective of the further rows.
 
-        W learns from them alone, which costs next to nothing, and H from all rows.
+        W learns from them alone, which costs next to nothing, and H from all rows. Without features W has rows of its
+        own for them, which are found first, and learns from all rows as well.
         """
         W, H = self._grown_factors(problem, shape[1])
-        gain = np.inf
-        if not moves(W, H):
+        gain, anew = np.inf, not moves(W, H)
+        if anew:
             start = self._fresh_start(problem, H.shape[1])
-            W, H = self._hasty(problem).minimize(problem.given_right(start.H), start.W).x, start.H
+            W, H = start.W, start.H
+        elif isinstance(problem.left, Identity):
+            W[-len(rows.labels) :] = self._fold_in_further(problem, rows.labels, H, **side)
+        if anew or isinstance(problem.left, Identity):
+            W = self._hasty(problem).minimize(problem.given_right(H), W).x
         elif self._all_alike(**side):
             W, gain = self._learn_left(rows, W, H, shape[0] - len(rows.labels))
         found = self._hasty(problem).minimize(problem.given_left(W), H)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.objectives.anchor import Anchor
-from labelgap.objectives.base import Sum, merge
+from labelgap.objectives.base import Sum, limited, merge
 from labelgap.objectives.cells import AllCellsSquared, Cells
 from labelgap.solvers import NewtonCG
 from labelgap.solvers.base import Kronecker, Objective
@@ -29,7 +30,15 @@ def blank_label(cells: Cells | None, B: NDArray, before: Anchor) -> Anchor:
 
 
 def curvature(data: Objective, H: NDArray) -> Kronecker:
-    """Return the curvature around H, a matrix that all labels share and a weight for each."""
+    """Return the curvature around H, a matrix that all labels share and a weight for each.
+
+    A label of which no cell counts has the weight 0: what is remembered is evidence, not a preconditioner.
+    """
+    if isinstance(data, Sum):
+        parts = [curvature(term, H) for term in data.terms]
+        whole = reduce(merge, parts)
+        # A term that takes back what another counts leaves every label something, but not by the product of margins.
+        return whole if all(np.min(part.weights) >= 0 for part in parts) else limited(whole)
     form = getattr(data, "hessian", None) or data.model(H).kronecker
     assert form is not None  # sums over cells have one
     return form

@@ -268,7 +268,8 @@ class OneClassMF(Recommender, GrowingEstimator):
         alternations : int, default=3
             The most alternations with ``past``, the first one included; ``tol`` ends them sooner.
         row_graph, label_graph, label_features, row_weights :
-            As in :meth:`fit`.
+            As in :meth:`fit`. A model without features remembers the weights of its rows, so that ``row_weights`` may
+            be those of the further rows alone, which have 1 by default.
 
         Returns
         -------
@@ -359,6 +360,11 @@ class OneClassMF(Recommender, GrowingEstimator):
             X, labels = self._check_fit(X, Y, observed)
         return self._bind(X, labels, row_graph, label_graph, label_features, row_weights)
 
+    def _check_labels(self, Y: Any, observed: Any, X: Any = None, *, missing: str, empty: str) -> Labels:
+        """Return positives alone: whatever is not a known one is unlabelled, and to keep what is known costs n·L."""
+        labels = super()._check_labels(Y, observed, X, missing=missing, empty=empty)
+        return Labels.of_patterns(labels.positives, None, labels.container)
+
     def _bind(
         self,
         X: Any,
@@ -373,7 +379,7 @@ class OneClassMF(Recommender, GrowingEstimator):
         n, L = labels.shape
         right = None if label_features is None else self._check_label_features(label_features, L)
         return Material(
-            Labels.of_patterns(labels.positives, None, labels.container),
+            labels,
             Identity(n) if X is None else make_features(X, kernels, dtype, constant=self.fit_intercept),
             Identity(L) if right is None else make_features(right, kernels, dtype),
             check_symmetric("row_graph", row_graph, n),
@@ -472,6 +478,38 @@ class OneClassMF(Recommender, GrowingEstimator):
     def _kept_past(self) -> Rows | None:
         return None if self.n_features_in_ else Rows(None, Labels.of_patterns(self.seen_))
 
+    def _learn_all(
+        self, before: Rows, rows: Rows, alternations: int, *, row_weights: Any = None, **side: Any
+    ) -> KeyboardInterrupt | None:
+        if not self.n_features_in_:
+            row_weights = self._grown_row_weights(row_weights, len(rows.labels))
+        return super()._learn_all(before, rows, alternations, row_weights=row_weights, **side)
+
+    def _grown_row_weights(self, given: Any, further: int) -> NDArray | None:
+        """Return the weights of the kept rows, then of so many further ones; None where no row has any.
+
+        Those that are not given stay, and are 1 for further rows.
+        """
+        if given is None and not hasattr(self, "row_weights_"):
+            return None
+        n = len(self.row_factors_)
+        if given is not None and np.shape(given) == (n + further,):
+            return check_weights("row_weights", given, n + further)
+        new = np.ones(further) if given is None else check_weights("row_weights", given, further)
+        return np.append(getattr(self, "row_weights_", np.ones(n)), new)
+
+    def _fold_in_further(
+        self, problem: LowRank, labels: Labels, H: NDArray, *, row_weights: Any = None, **side: Any
+    ) -> NDArray:
+        """Return the factors of newcomers that have the weights and penalties of these rows, the last ones."""
+        further = np.arange(-len(labels), 0)
+        p, q = self._one_class(problem.cells.shape).weights.of_rows(further)
+        importance = Weights() if row_weights is None else Weights(row_weights[further, None])
+        alpha = problem.penalty_left.alpha
+        weights = Weights(p, q * self.unlabelled_share_)
+        alpha = alpha[further] if np.ndim(alpha) else alpha  # type: ignore[index]
+        return self._fold_in(labels.positives, problem.right.times(H), weights, importance, alpha)
+
     def _problem_with(self, rows: Rows, **side: Any) -> tuple[LowRank, Cells | None]:
         material = self._bind(*rows, **side)
         return self._problem(material), self._blank_cells(material)
@@ -488,10 +526,9 @@ class OneClassMF(Recommender, GrowingEstimator):
     def _store_further(self, B: NDArray, labels: Labels, *, row_weights: Any = None, **side: Any) -> None:
         if not hasattr(self, "row_factors_"):
             return
-        n, further = len(self.row_factors_), len(B)
-        if row_weights is not None or hasattr(self, "row_weights_"):
-            before = getattr(self, "row_weights_", np.ones(n))
-            self.row_weights_ = np.append(before, np.ones(further) if row_weights is None else np.ravel(row_weights))
+        weights = self._grown_row_weights(row_weights, len(B))
+        if weights is not None:
+            self.row_weights_ = weights
         self.row_factors_ = np.vstack([self.row_factors_, B])
         seen = stacked(widened(Labels.of_patterns(self.seen_), labels.shape[1]), labels)
         self.seen_ = seen.positives

@@ -11,7 +11,7 @@ import numpy as np
 from labelgap.objectives.features import Identity
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, inner
 
-LEAST_WEIGHT, MOST_WEIGHT = 1e-2, 1e2  # of a row in a merged Kronecker form, relative to the mean
+LEAST_WEIGHT, MOST_WEIGHT = 1e-2, 1e2  # of a row in a form that preconditions, relative to the mean
 
 
 def parabola(value: float, slope: float, curvature: float) -> Callable[[float], float]:
@@ -123,8 +123,9 @@ def _total_kronecker(parts: list[Kronecker | None]) -> Kronecker | None:
     if not data:
         return Kronecker(ridge, exact=exact) if known else None
     largest = max(data, key=_size)
-    merged = reduce(merge, [part for part in data if part.features == largest.features])
-    exact = exact and merged.exact and all(part.features == largest.features for part in data)
+    alike = [part for part in data if part.features == largest.features]
+    merged = alike[0] if len(alike) == 1 else limited(reduce(merge, alike))
+    exact = exact and merged.exact and len(alike) == len(data)
     if np.ndim(ridge) and not isinstance(merged.features, Identity):
         ridge, exact = float(np.mean(ridge)), False
     return replace(merged, ridge=ridge, exact=exact)
@@ -138,7 +139,7 @@ def merge(a: Kronecker, b: Kronecker) -> Kronecker:
     """Return diag(v) ⊗ M₁ + diag(w) ⊗ M₂ as one form, exactly where v and w are numbers.
 
     Otherwise the product of the margins stands for it: M = v̄ M₁ + w̄ M₂, and each row has the weight that gives its
-    block the right trace.
+    block the right trace, 1 in the mean.
 
     >>> import numpy as np
     >>> form = merge(Kronecker(M=np.eye(2), weights=2.0), Kronecker(M=np.ones((2, 2)), weights=0.5))
@@ -152,7 +153,19 @@ def merge(a: Kronecker, b: Kronecker) -> Kronecker:
     if exact or total <= 0:
         return Kronecker(0.0, a.features, M, 1.0, exact)
     weights = (np.asarray(a.weights) * np.trace(a.M) + np.asarray(b.weights) * np.trace(b.M)) / total
-    return Kronecker(0.0, a.features, M, np.clip(weights, LEAST_WEIGHT, MOST_WEIGHT), False)
+    return Kronecker(0.0, a.features, M, weights, False)
+
+
+def limited(merged: Kronecker) -> Kronecker:
+    """Return a merged form in which no row counts for next to nothing, or for nearly all.
+
+    Its blocks have an inverse then, whatever the product of the margins made of them.
+
+    >>> import numpy as np
+    >>> limited(Kronecker(M=np.eye(2), weights=np.array([[-1.0], [0.5], [3.5]]), exact=False)).weights.ravel()
+    array([0.01, 0.5 , 3.5 ])
+    """
+    return replace(merged, weights=np.clip(merged.weights, LEAST_WEIGHT, MOST_WEIGHT))
 
 
 def _total(arrays: list[Array]) -> Array:

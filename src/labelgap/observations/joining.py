@@ -63,12 +63,29 @@ def columns_by_name(what: str, names: Sequence[str] | NDArray, given: Sequence[s
     >>> columns_by_name("Y", ["a", "b"], ["new", "b", "a"])
     [2, 1, 0]
     """
+    check_distinct("The model", names)
+    check_distinct(what, given)
     place = {name: column for column, name in enumerate(given)}
     missing = [name for name in names if name not in place]
     if missing:
         raise ValueError(f"{what} has no column {missing[0]!r}, a label of before; pass all {len(names)} of them.")
     known = set(names)
     return [place[name] for name in names] + [column for column, name in enumerate(given) if name not in known]
+
+
+def check_distinct(what: str, names: Sequence[str] | NDArray) -> None:
+    """Refuse names of labels of which two are the same, since nobody could say which of them is meant.
+
+    >>> check_distinct("Y", ["a", "b", "a"])
+    Traceback (most recent call last):
+        ...
+    ValueError: Y has two labels named 'a'; give each label a name of its own.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ValueError(f"{what} has two labels named {name!r}; give each label a name of its own.")
+        seen.add(name)
 
 
 def _known(labels: Labels) -> sp.csr_array:
