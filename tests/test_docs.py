@@ -14,11 +14,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import labelgap
-from printed import blocks, commands, run_page
+from printed import FENCE, blocks, commands, run_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = sorted(path for path in DOCS.rglob("*.md") if not {"_build", "gallery"} & set(path.parts))
+MADE = (DOCS / "_build", DOCS / "gallery" / "pages")  # by `make docs`; a fresh checkout has none of it
+PAGES = sorted(path for path in DOCS.rglob("*.md") if not set(MADE) & set(path.parents))
 LANGUAGES = {"python", "sh", "text", ""}
 INCLUDE = re.compile(r"```{include} (\S+)\n(.*?)```", re.DOTALL)
 
@@ -66,6 +67,22 @@ def test_what_pages_include_prints_no_code():
             mark = re.search(rf':{option}: "(.*)"', options)
             text = text.split(mark[1], 1)[side] if mark else text
         assert not re.search(r"```(python|sh)\n", text), f"{page} includes code of {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_somewhere_in_a_fresh_checkout(page):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", FENCE.sub("", page.read_text(encoding="utf-8"))):
+        there = (page.parent / target).resolve()
+        assert urlsplit(target).scheme or (there.exists() and not set(MADE) & set(there.parents)), target
+
+
+def test_the_gallery_lists_its_scripts():
+    shown = (DOCS / "gallery" / "README.md").read_text(encoding="utf-8")
+    scripts = [path for path in (DOCS / "gallery").glob("*.py") if path.stem != "build"]
+    assert scripts
+    for path in scripts:
+        title = path.read_text(encoding="utf-8").split("\n", 1)[0].removeprefix('"""')
+        assert f"[{title}]({path.name})" in shown
 
 
 def test_the_reference_names_everything_that_is_exported():
