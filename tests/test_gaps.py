@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator
+from sklearn.cluster import KMeans
+from sklearn.dummy import DummyClassifier
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
@@ -21,11 +27,14 @@ from labelgap.gaps.calibration import Calibration
 from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
 from labelgap.gaps.companions import Companions
 from labelgap.gaps.completing import HeldOut, _held_out, best_thresholds
+from labelgap.gaps.learners import scores_of
 from labelgap.gaps.shares import estimate_written, estimate_wrong, plateau, standard_error
 
 
 class Knows(BaseEstimator):
     """Has a score for each row that tells how it was fitted: X holds the number of the row."""
+
+    absent = "negative"
 
     def __init__(self, n_labels=8):
         self.n_labels = n_labels
@@ -429,6 +438,8 @@ def test_a_tagger_reads_labels_itself(stored_cells):
 class Numbers(BaseEstimator):
     """Scores a cell by its number, and a little by what it was fitted to; X holds the numbers of the rows."""
 
+    absent = "negative"
+
     def __init__(self, n_labels, before_fit):
         self.n_labels = n_labels
         self.before_fit = before_fit
@@ -649,3 +660,38 @@ def test_no_cell_is_suggested_twice(n_labels):
 def test_equal_scores_are_no_error():
     curve = Calibration(2).fit(np.full(400, -0.5), np.arange(400) % 2, np.arange(400) % 4 == 0)
     assert curve.predict(np.array([-0.5]), np.array([0]))[0] == pytest.approx(0.25, abs=0.25)
+
+
+# --- classifiers of scikit-learn ------------------------------------------------------------------------------------
+
+CLASSIFIERS = [
+    OneVsRestClassifier(LogisticRegression()),  # decision values
+    MultiOutputClassifier(LogisticRegression()),  # probabilities, a list with those of each label
+    make_pipeline(StandardScaler(), KNeighborsClassifier(15)),
+]
+
+
+@pytest.mark.parametrize("estimator", CLASSIFIERS, ids=["one-vs-rest", "several outputs", "pipeline"])
+def test_classifiers_of_scikit_learn_audit_labels_without_unknown_cells(estimator):
+    data = make_low_rank(400, 20, 10, rank=4, random_state=0)
+    written = hide_positives(data.Y, 0.7, random_state=0)
+    found = audit(data.X, written, estimator, n_folds=3, random_state=0)
+    absent = written.toarray() == 0
+    hits = data.Y.toarray()[found.missing.rows[:50], found.missing.labels[:50]]
+    assert absent[found.missing.rows, found.missing.labels].all()
+    assert hits.mean() > 2 * data.Y.toarray()[absent].mean()
+
+
+def test_a_label_that_all_rows_of_a_fold_lack():
+    model = MultiOutputClassifier(DummyClassifier()).fit(np.zeros((4, 1)), np.array([[0, 1], [0, 1], [0, 0], [0, 1]]))
+    np.testing.assert_allclose(scores_of(model, np.zeros((2, 1))), [[0.0, 0.75], [0.0, 0.75]])
+
+
+def test_classifiers_of_scikit_learn_are_told_to_take_no_gaps():
+    data = make_low_rank(60, 5, 4, rank=2, random_state=0)
+    gaps = hide_cells(data.Y, 0.5, random_state=0)
+    for work in (audit, complete):
+        with pytest.raises(ValueError, match="Y has unknown cells, and OneVsRestClassifier does not take them; pass"):
+            work(data.X, gaps, CLASSIFIERS[0])
+    with pytest.raises(ValueError, match="KMeans has neither decision_function nor predict_proba; pass"):
+        scores_of(KMeans(), data.X)

@@ -133,7 +133,8 @@ def audit(
     Y : labels of any form, (n, L)
         A label that is not there may be missing; an unknown cell is neither suggested nor learned from.
     estimator : estimator
-        Cloned and fitted ``n_folds`` times.
+        Cloned and fitted ``n_folds`` times; where Y has no unknown cell, it may be one of scikit-learn's for several
+        labels, such as ``OneVsRestClassifier(LogisticRegression())``.
     observed : array-like or sparse matrix, optional
         True where Y is known.
     n_folds : int, default=5

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import clone
 from sklearn.utils import check_random_state, gen_batches
 
 from labelgap.estimators.pieces import remembered
+from labelgap.gaps.learners import fitted, scores_of
 from labelgap.model_selection.criteria import labels_for
 from labelgap.observations import Labels
 from labelgap.runtime import progress
@@ -121,10 +121,10 @@ def _judge(
 ) -> Judged:
     """Return the cells of the rows held out, scored by a model of the others."""
     train = np.flatnonzero(~held)
-    model = clone(estimator).fit(_take(X, train), labels[train])
+    model = fitted(estimator, _take(X, train), labels[train])
     parts = []
     for rows in _blocks(np.flatnonzero(held), labels.shape[1]):
-        scores = np.asarray(model.decision_function(_take(X, rows)), np.float64)
+        scores = scores_of(model, _take(X, rows))
         parts.append(_pick(scores, rows, labels[rows], candidates, sampled, rng))
     return Judged(_joined(parts)._asdict(), rng.get_state(legacy=False))
 

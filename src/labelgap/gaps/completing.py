@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import clone
 
 from labelgap.estimators.base import known_pattern
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.pieces import remembered
 from labelgap.gaps.calibration import Calibration, calibration_error, reliability
 from labelgap.gaps.cells import known_labels, resumed_generator
+from labelgap.gaps.learners import fitted, scores_of
 from labelgap.metrics.batch import Batch
 from labelgap.model_selection.splits import CellKFold
 from labelgap.observations import Labels
@@ -92,8 +92,7 @@ def complete(
     held = _held_out(X, labels, estimator, n_folds, random_state)
     calibration = Calibration(labels.shape[1]).fit(held.scores, held.labels, held.yes)
     judged = _judge(held, labels.shape[1])
-    model = clone(estimator).fit(X, labels)
-    scores = np.asarray(model.decision_function(X), np.float64)
+    scores = scores_of(fitted(estimator, X, labels), X)
     columns = np.broadcast_to(np.arange(labels.shape[1]), scores.shape)
     probabilities = calibration.predict(scores.ravel(), columns.ravel()).reshape(scores.shape)
     probabilities = np.where(known_pattern(labels).toarray(), labels.positives.toarray(), probabilities)
@@ -113,8 +112,8 @@ def _held_out(X: Any, labels: Labels, estimator: Any, n_folds: int, random_state
 
 
 def _score(X: Any, estimator: Any, train: Labels, held: Labels, fold: int) -> HeldOut:
-    model = clone(estimator).fit(X, train)
-    found = model.known_scores(X, held) if hasattr(model, "known_scores") else model.decision_function(X)
+    model = fitted(estimator, X, train)
+    found = model.known_scores(X, held) if hasattr(model, "known_scores") else scores_of(model, X)
     scores = Batch(held, found).known_scores().values.astype(float)
     yes = held.encode(0, 1).data == 1
     return HeldOut(known_pattern(held).indices.astype(np.int64), scores, yes, np.full(len(yes), fold))
