@@ -127,7 +127,8 @@ def shown_card(page):
 
 
 def press(page, key):
-    """Press a key and wait until the verdict is stored and the next card is there."""
+    """Press a key when the card is there, and wait until the verdict is stored and the next card is there."""
+    page.wait_for_selector(".sheet[aria-busy=false]")
     page.keyboard.press(key)
     page.wait_for_selector("#saving:not(.waiting, .failing)", state="attached")
     page.wait_for_selector(".sheet[aria-busy=false]")
@@ -137,6 +138,12 @@ def load_with_answers(page, path, answer):
     """Load the page anew with our answers to a path: those of a page that is open come too late now and then."""
     page.route(path, answer)
     page.reload()
+
+
+def wait_for_text(page, where, text):
+    page.wait_for_function(
+        "([where, text]) => document.querySelector(where)?.innerText.includes(text)", arg=[where, text]
+    )
 
 
 def log_of(server):
@@ -184,16 +191,51 @@ def test_reviews_by_keyboard_survive_a_killed_server(page, server, folder, tmp_p
         assert now["tags"] == "|".join([*filter(None, was["tags"].split("|")), *added])
 
 
-def test_undo_after_a_reload_takes_back_the_newest(page, server):
+def test_undo_after_a_reload_takes_back_the_newest_of_ours(page, server):
     card = shown_card(page)
     press(page, "a")
+    foreign = listed(server)[5]
+    send(server, "skip", foreign)
     page.reload()
     page.wait_for_selector(".asked-label:not(:empty)")
     assert shown_card(page) != card
     press(page, "z")
     page.wait_for_function("label => document.querySelector('.asked-label').textContent === label", arg=card[1])
     assert shown_card(page) == card
-    assert log_of(server)[-1]["verdict"] == "undo"
+    mine, other, undone = log_of(server)[-3:]
+    assert (undone["verdict"], undone["undoes"]) == ("undo", mine["id"])
+    page.keyboard.press("u")
+    wait_for_text(page, ".last", f"The newest verdict is from elsewhere: {foreign[1]} of row {foreign[0]}.")
+    press(page, "n")  # the question is over
+    page.keyboard.press("u")
+    wait_for_text(page, ".last", "from elsewhere")
+    assert log_of(server)[-1] == undone
+    page.keyboard.press("u")
+    wait_for_text(page, ".last", f"Taken back: {foreign[1]}.")
+    assert shown_card(page) == tuple(foreign)
+    assert log_of(server)[-1]["undoes"] == other["id"]
+
+
+def test_an_undo_shows_what_holds_then(page, server):
+    card = shown_card(page)
+    send(server, "accept", card)  # somebody else, while it is open here
+    press(page, "r")
+    press(page, "u")
+    assert shown_card(page) == card
+    wait_for_text(page, ".verdict", "Verdict so far: added")
+    wait_for_text(page, ".chips", card[1])
+
+
+def test_an_undo_that_comes_too_late_says_so(page, server):
+    card = shown_card(page)
+    press(page, "a")
+    body = {"key": uuid.uuid4().hex, "of": log_of(server)[-1]["key"]}
+    assert httpx.post(server.url + "review/undo", json=body, timeout=30).json()["label"] == card[1]
+    send(server, "skip", card)
+    press(page, "u")
+    wait_for_text(page, ".last", "It was taken back already.")
+    wait_for_text(page, ".verdict", "Verdict so far: skipped")
+    page.wait_for_function(NUMBERS, arg=counts_of(server, 0.1))
 
 
 def test_moving_grouping_and_filtering_by_keyboard(page):
@@ -226,6 +268,25 @@ def test_moving_grouping_and_filtering_by_keyboard(page):
     page.keyboard.press("Escape")
     assert page.text_content(".counts") == before
     assert not page.locator("#help").is_visible()
+
+
+def test_arrows_scroll_the_text_that_has_the_focus(page, server):
+    card, before = shown_card(page), len(log_of(server))
+    text = page.locator(".text")
+    text.evaluate(
+        "node => { node.style.minHeight = 0; node.style.maxHeight = '1.5em'; node.style.maxWidth = '8em'; }"
+    )
+    text.focus()
+    for key in ("ArrowLeft", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(key)
+    page.wait_for_function("() => document.querySelector('.text').scrollTop > 0")
+    text.blur()
+    for key in ("ArrowLeft", "ArrowRight", "ArrowDown"):
+        page.keyboard.press(f"Shift+{key}")
+    assert shown_card(page) == card
+    assert len(log_of(server)) == before
+    press(page, "ArrowDown")
+    assert log_of(server)[-1]["verdict"] == "skip"
 
 
 def test_every_control_is_reached_by_tab_and_shows_it(page):
@@ -355,9 +416,14 @@ def test_a_token_is_asked_for_once(chromium, folder, tmp_path):
         assert server.get("review/state").status_code == 401
         with a_page(chromium) as (page, _):
             page.goto(server.url)
-            page.locator("#token input").fill("wrong")
-            page.keyboard.press("Enter")
-            page.wait_for_function("() => document.querySelector('#token input').value === ''")
+            page.wait_for_selector("#token input")
+            for _ in range(3):
+                page.keyboard.press("Escape")
+            for wrong, said in (("schl\u00fcssel", "plain ASCII"), ("wrong", "That token was refused.")):
+                page.locator("#token input").fill(wrong)
+                page.keyboard.press("Enter")
+                wait_for_text(page, "#token", said)
+                assert page.evaluate("sessionStorage.length") == 0
             page.locator("#token input").fill(TOKEN)
             page.keyboard.press("Enter")
             page.wait_for_selector("nav a[aria-current=page]")
@@ -498,6 +564,60 @@ def test_a_card_that_cannot_be_fetched_is_said_and_asked_for_again(page, path):
     page.unroute(failing)
     page.get_by_role("button", name="Try again").click()
     assert shown_card(page)
+
+
+def test_only_a_card_whose_document_is_shown_is_decided(page, server):
+    cards = listed(server, least=0.1)
+    for cell in cards[1:]:
+        if cell[0] != cards[0][0]:
+            break
+        send(server, "reject", cell)  # so that the second card has another document
+    known, held = [f"{server.url}review/documents/{cards[0][0]}"], []
+    load_with_answers(
+        page,
+        "**/review/documents/*",
+        lambda route: held.append(route) if known and route.request.url not in known else route.continue_(),
+    )
+    first, before = shown_card(page), len(log_of(server))
+    page.keyboard.press("a")
+    wait_for_text(page, ".text", "Loading")
+    asked = page.text_content(".asked-label")
+    for key in ("a", "ArrowLeft", "s"):
+        page.keyboard.press(key)
+    page.evaluate("document.querySelector('[data-does=accept]').click()")
+    assert page.locator("[aria-disabled=true]").count() == 3
+    assert page.text_content(".asked-label") == asked
+    known.clear()
+    for route in held:
+        route.continue_()
+    second = shown_card(page)
+    assert page.locator("[aria-disabled=true]").count() == 0
+    press(page, "r")
+    log = [(one["row"], one["label"], one["verdict"]) for one in log_of(server)[before:]]
+    assert log == [(*first, "accept"), (*second, "reject")]
+
+
+def test_the_end_names_cards_that_were_passed_over(page, server):
+    by_label = {}
+    for cell in listed(server, least=0.1):
+        by_label.setdefault(cell[1], []).append(cell)
+    label, cells = min(by_label.items(), key=lambda one: (len(one[1]) < 2, one[0] == HOSTILE, len(one[1])))
+    for cell in cells[2:]:
+        send(server, "reject", cell)
+    page.keyboard.press("/")
+    page.keyboard.type(label)
+    page.keyboard.press("Enter")
+    page.wait_for_function("name => document.querySelector('.asked-label').textContent === name", arg=label)
+    passed = shown_card(page)
+    press(page, "n")
+    shown_card(page)
+    page.keyboard.press("r")
+    wait_for_text(page, ".notice", "1 passed over without a verdict.")
+    page.get_by_role("button", name="Begin again").click()
+    assert shown_card(page) == passed
+    page.keyboard.press("r")
+    wait_for_text(page, ".notice", "Done. Nothing is left of this choice.")
+    assert page.get_by_role("button", name="Begin again").count() == 0
 
 
 @pytest.mark.parametrize("status", [408, 429])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -36,7 +37,7 @@ from labelgap.serve.reviews.jobs import Job
 from labelgap.serve.reviews.material import Material, highlight, tidy
 from labelgap.serve.reviews.queue import Choice
 from labelgap.serve.reviews.retraining import retrain, save_beside
-from labelgap.serve.reviews.store import Review, Store, Suggestion
+from labelgap.serve.reviews.store import KeyTaken, Review, Store, Suggestion
 
 IDENTITY = {"data file": "a"}
 NOISE = ["the", "how", "can", "my", "why", "with", "when", "does", "it", "question"]
@@ -121,6 +122,24 @@ def test_what_is_sent_twice_is_written_once(store):
     undone = store.undo("k3")
     assert store.undo("k3") == undone
     assert [one.row for one in store.present()] == [0]
+
+
+def test_a_key_stands_for_one_entry(store):
+    store.add("k1", cell(0), "accept")
+    store.add("k2", cell(1), "accept")
+    store.undo("k3", of="k1")
+    log = store.log()
+    for other, verdict in ((cell(0), "reject"), (cell(2), "accept"), (cell(0, "b"), "accept")):
+        with pytest.raises(KeyTaken, match=r"The key 'k1' is that of another entry \(accept: 'a' of row 0\)"):
+            store.add("k1", other, verdict)
+    with pytest.raises(KeyTaken, match="'k3'"):
+        store.add("k3", cell(0), "accept")
+    for key, of in (("k2", None), ("k2", "k1"), ("k3", "k2"), ("k3", "k9")):
+        with pytest.raises(KeyTaken, match=key):
+            store.undo(key, of)
+    assert store.undo("k3", of="k1") == store.undo("k3") == log[2]
+    assert store.add("k1", cell(0, probability=0.7), "accept") == log[0]  # an audit may have changed that
+    assert store.log() == log
 
 
 def test_reviews_survive_closing_and_keep_their_suggestion(store):
@@ -376,6 +395,30 @@ def test_an_export_changes_accepted_tags_alone(tmp_path, joint, changed):
     assert [row[2] for row in after[1:]] == [changed, "b", before[2][2], "a"]
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".csv.gz"])
+def test_an_export_keeps_the_ends_of_lines(tmp_path, end, ending):
+    mark = "\t" if ending == ".tsv" else ","
+    lines = [["text", "tags"], ['"say ""x\ny"""', "a"], ['"one\r\ntwo"', "b"], ["z", ""]]
+    path = tmp_path / f"posts{ending}"
+    opened = gzip.open if ending.endswith("gz") else open
+    with opened(path, "wb") as stream:
+        stream.write("".join(mark.join(line) + end for line in lines).encode())
+    name, content = export_labels(
+        material_of(path, ["a", "b"], Columns("text", "tags")), [review(1, 2, "a", "accept")]
+    )
+    (tmp_path / name).write_bytes(content)
+    with opened(tmp_path / name, "rb") as stream:
+        assert stream.read().decode() == "".join(mark.join(line) + end for line in [*lines[:3], ["z", "a"]])
+
+
+def test_an_export_of_json_lines_keeps_their_ends(tmp_path):
+    path = tmp_path / "posts.jsonl"
+    path.write_bytes(b'{"text": "x \\" y\\n", "tags": "a"}\r\n{"text": "z", "tags": ""}\r\n')
+    _, content = export_labels(material_of(path, ["a"], Columns("text", "tags")), [review(1, 1, "a", "accept")])
+    assert content == path.read_bytes().replace(b'"tags": ""', b'"tags": "a"')
+
+
 def test_an_export_of_lists_has_lists(tmp_path):
     path = tmp_path / "posts.jsonl"
     rows = [{"text": "x", "tags": ["a"]}, {"text": "y", "tags": ["a", "b c"]}, {"text": "z", "tags": []}]
@@ -614,6 +657,44 @@ def test_a_verdict_changes_a_document_and_an_undo_changes_it_back(client):
     assert (nothing.status_code, nothing.json()["error"]["message"]) == (404, "There is nothing to undo.")
 
 
+def test_a_key_that_comes_again_with_something_else_is_a_conflict(client):
+    one, other = client.get("/review/queue", params={"limit": 2}).json()["suggestions"]
+    first = judge(client, 1, one, "accept").json()
+    assert judge(client, 1, one, "accept").json() == first
+    for answer in (judge(client, 1, one, "reject"), judge(client, 1, other, "accept")):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
+        assert "'key-00001' is that of another entry" in answer.json()["error"]["message"]
+    judge(client, 2, other, "accept")
+    undone = client.post("/review/undo", json={"key": "undo-0001", "of": "key-00001"})
+    assert client.post("/review/undo", json={"key": "undo-0001", "of": "key-00001"}).json() == undone.json()
+    assert client.post("/review/undo", json={"key": "undo-0001", "of": "key-00002"}).status_code == 409
+    assert client.post("/review/undo", json={"key": "key-00002"}).status_code == 409
+    assert len(client.get("/review/export/log?format=jsonl").text.splitlines()) == 3
+
+
+def test_an_answer_says_what_holds_for_the_cell(client):
+    assert client.get("/review/newest").status_code == 404
+    card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+    assert judge(client, 1, card, "accept").json()["holds"] == "accept"
+    second = judge(client, 2, card, "reject").json()
+    assert client.get("/review/newest").json() == second
+    undone = client.post("/review/undo", json={"key": "undo-0001", "of": "key-00002"}).json()
+    assert (undone["holds"], card["label"] in undone["labels"]) == ("accept", True)
+    assert client.get("/review/newest").json()["key"] == "key-00001"
+    assert client.post("/review/undo", json={"key": "undo-0002"}).json()["holds"] is None
+
+
+def test_what_is_no_json_is_refused_as_documented(client):
+    paths = client.get("/openapi.json").json()["paths"]
+    posts = {path: found["post"] for path, found in paths.items() if path.startswith("/review") and "post" in found}
+    assert len(posts) == 5
+    for path, documented in posts.items():
+        answer = client.post(path, content=b'{"key":', headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (400, "no_json")
+        assert "400" in documented["responses"]
+    assert not any("400" in found["get"]["responses"] for path, found in paths.items() if "get" in found)
+
+
 def test_reasons_are_words_of_the_text(client):
     card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
     path = f"/review/documents/{card['row']}"
@@ -649,7 +730,10 @@ def test_what_makes_no_sense_is_refused(client, path, body, status):
 def test_limits_and_types(client):
     assert client.get("/review/queue", params={"limit": 101}).status_code == 422
     assert client.get("/review/queue", params={"order": "id; DROP TABLE review"}).status_code == 422
-    assert client.get("/review/documents/300").status_code == 422
+    for path in ("300", "300/reasons?label=meat", "9000000000000000"):
+        answer = client.get(f"/review/documents/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_found")
+    assert client.get("/review/documents/-1").status_code == 422
     half = client.get("/review/queue", params={"after_row": 3})
     assert (half.status_code, half.json()["error"]["code"]) == (422, "unusable")
     assert "after_row and after_label" in half.json()["error"]["message"]
@@ -665,7 +749,12 @@ def test_the_page_and_its_parts_are_served(client):
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'self'" in page.headers["content-security-policy"]
     for name, kind in (("page.js", "javascript"), ("page.css", "css"), ("icon.svg", "svg")):
-        assert kind in client.get(f"/page/{name}").headers["content-type"]
+        part = client.get(f"/page/{name}")
+        assert kind in part.headers["content-type"]
+        again = client.get(f"/page/{name}", headers={"If-None-Match": part.headers["etag"]})
+        assert again.status_code == 304
+        assert page.headers["cache-control"] == part.headers["cache-control"] == again.headers["cache-control"]
+    assert page.headers["cache-control"] == "no-cache"
     assert client.get("/page/../routes.py").status_code == 404
     assert client.get("/page/%2e%2e/routes.py").status_code == 404
 

@@ -503,6 +503,8 @@ def test_a_token_opens_everything_and_nothing_else_does(models):
         assert client.post("/v1/models/rows/predict", json=body, headers=right).status_code == 200
         problem(client.post("/v1/models/rows/predict", json=body), 401)
         assert client.get("/health").status_code == 200
+        paths = client.get("/openapi.json", headers=right).json()["paths"]
+        assert {path for path, found in paths.items() if "401" not in str(found)} == {"/health"}
         assert client.get("/page/script.js").status_code == 404  # open, and not there
 
 
@@ -635,6 +637,10 @@ def test_a_server_may_be_called_as_it_is_announced():
 def test_what_would_open_a_door_is_refused(low_rank):
     with pytest.raises(ValueError, match="token is empty"):
         Settings(token="")
+    for token in ("schl\u00fcssel", " key", "key ", "key\n", "\u30ad\u30fc"):
+        with pytest.raises(ValueError, match=r"token has .* where no header can carry it"):
+            Settings(token=token)
+    assert Settings(token="open, sesame!").token == "open, sesame!"
     with pytest.raises(ValueError, match="model name 'a\"b' must be of letters"):
         Served('a"b', low_rank)
 
@@ -766,6 +772,7 @@ def test_the_command_refuses_what_is_unsafe_or_not_there(model_file):
     assert "--token" in refused(model_file, "--host", "0.0.0.0")
     assert "--data" in refused(model_file, "--reviews", "reviews.sqlite")
     assert "There is no model" in refused(model_file.with_name("none"))
+    assert "make --token (LABELGAP_TOKEN) of printable ASCII" in refused(model_file, "--token", "schl\u00fcssel")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "another --host or --port" in refused(model_file, "--port", taken.getsockname()[1])
 

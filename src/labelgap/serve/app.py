@@ -88,9 +88,10 @@ def _add_routes(app: Any, service: Service) -> None:
         app.router.add_api_route(
             f"{MODEL}/{path}", endpoint, methods=["POST"], route_class_override=classes().JsonRoute, **options
         )
-    few = (401, 408, 413, 415, 421, 504)
+    anyone = (408, 413, 415, 421, 504)
+    few = (401, *anyone)
     gets: list[tuple[str, Any, type | None, tuple[int, ...]]] = [
-        ("/health", service.health, schemas.Health, few),
+        ("/health", service.health, schemas.Health, anyone),
         ("/metrics", service.show_metrics, None, few),
         ("/v1/models", service.list_models, schemas.ModelList, few),
         (MODEL, service.describe, schemas.ModelInfo, (*few, 404)),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
+_STRANGE = re.compile(r"[^ -~]|^ | \Z")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -50,6 +52,11 @@ class Settings:
     def __post_init__(self) -> None:
         if self.token == "":
             raise ValueError("token is empty, which lets everybody in; pass a secret, or None for no token.")
+        if self.token is not None and (strange := _STRANGE.search(self.token)):
+            raise ValueError(
+                f"token has {strange.group()!r} where no header can carry it; make --token (LABELGAP_TOKEN) of "
+                "printable ASCII characters, with no blank at either end."
+            )
 
     @property
     def allowed_hosts(self) -> frozenset[str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -9,18 +10,20 @@ from typing import Any
 
 from labelgap.datasets import write_records
 from labelgap.datasets.documents import find_separator, split_tags
-from labelgap.datasets.files import uncompressed_name
+from labelgap.datasets.files import read_bytes, replacing, uncompressed_name
+from labelgap.datasets.tabular import table_format
 from labelgap.serve.reviews.material import Material
 from labelgap.serve.reviews.store import Review
 
 LOG_COLUMNS = [*Review._fields, "stands"]
+HEAD = 1 << 20  # bytes in which the first line ends
 
 
 def export_labels(material: Material, reviews: Iterable[Review]) -> tuple[str, bytes]:
     """Return a file name and the table with verdicts applied: the same columns and rows, other tags where accepted.
 
-    Cells are written as they are. A text that begins with "=" is a formula to a spreadsheet; whoever opens the export
-    in one should import it as text.
+    Lines end as the first one of the file does. Cells are written as they are. A text that begins with "=" is a
+    formula to a spreadsheet; whoever opens the export in one should import it as text.
     """
     changes: dict[int, dict[str, bool]] = {}
     for review in reviews:
@@ -32,7 +35,8 @@ def export_labels(material: Material, reviews: Iterable[Review]) -> tuple[str, b
         records[row] = change(records[row], wanted)
     columns = list(records[0])
     stem, ending = _halves(material.path.name)
-    return _written(f"{stem}-reviewed{ending}", columns, ([one[name] for name in columns] for one in records))
+    rows = ([one[name] for name in columns] for one in records)
+    return _written(f"{stem}-reviewed{ending}", columns, rows, _line_end(material.path))
 
 
 def export_log(reviews: Sequence[Review], present: Sequence[Review], ending: str) -> tuple[str, bytes]:
@@ -99,8 +103,30 @@ def _halves(name: str) -> tuple[str, str]:
     return name[:place], name[place:].removesuffix(".zip")
 
 
-def _written(name: str, columns: Sequence[str], rows: Iterator[Sequence[Any]]) -> tuple[str, bytes]:
+def _line_end(path: Path) -> bytes:
+    """Return what ends the first line of a table of text."""
+    found = None if table_format(path) == "parquet" else re.search(rb"\r?\n", read_bytes(path)[:HEAD].tobytes())
+    return b"\n" if found is None else found.group()
+
+
+def _written(
+    name: str, columns: Sequence[str], rows: Iterator[Sequence[Any]], line_end: bytes = b"\n"
+) -> tuple[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / name
         write_records(path, columns, rows)
+        if line_end != b"\n":
+            lines = _with_line_ends(read_bytes(path).tobytes(), line_end, quotes=table_format(name) != "jsonl")
+            with replacing(path) as stream:
+                stream.write(lines)
         return name, path.read_bytes()
+
+
+def _with_line_ends(content: bytes, line_end: bytes, *, quotes: bool) -> bytes:
+    r"""Return a table whose lines end otherwise; a line break within quotes is part of a cell.
+
+    >>> _with_line_ends(b'a,"b\n"\n', b"\r\n", quotes=True)
+    b'a,"b\n"\r\n'
+    """
+    parts = content.split(b'"') if quotes else [content]
+    return b'"'.join(part if i % 2 else part.replace(b"\n", line_end) for i, part in enumerate(parts))

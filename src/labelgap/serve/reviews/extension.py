@@ -10,6 +10,7 @@ from typing import Any
 from labelgap.commands.inputs import Columns
 
 PAGE = Path(__file__).parent / "page"
+FRESH = {"Cache-Control": "no-cache"}
 Extension = Callable[[Any, Any, Any], None]
 
 
@@ -76,9 +77,17 @@ def add_page(app: Any, models: Any = None, settings: Any = None) -> None:
     from fastapi.responses import FileResponse
     from fastapi.staticfiles import StaticFiles
 
+    class Parts(StaticFiles):
+        """Files that a browser asks for again: those of two versions do not go together."""
+
+        async def get_response(self, path: str, scope: Any) -> Any:
+            found = await super().get_response(path, scope)
+            found.headers.update(FRESH)
+            return found
+
     app.state.open_paths |= {"/", "/page/"}
-    app.mount("/page", StaticFiles(directory=PAGE), name="page")
+    app.mount("/page", Parts(directory=PAGE), name="page")
 
     @app.get("/", include_in_schema=False)
     def index() -> FileResponse:
-        return FileResponse(PAGE / "index.html", headers={"Cache-Control": "no-cache"})
+        return FileResponse(PAGE / "index.html", headers=FRESH)

@@ -1,5 +1,6 @@
 """The addresses under /review."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from labelgap.serve.errors import ApiError, unusable
@@ -7,7 +8,7 @@ from labelgap.serve.reviews import schemas
 from labelgap.serve.reviews.desk import Desk
 from labelgap.serve.reviews.material import highlight
 from labelgap.serve.reviews.queue import LEAST, Choice, Group, Kind, Order, Status
-from labelgap.serve.reviews.store import Review
+from labelgap.serve.reviews.store import KeyTaken, Review
 from labelgap.serve.schemas import Failure
 
 MOST_AT_ONCE = 100
@@ -22,6 +23,7 @@ FAILURES = {
     422: "The request makes no sense.",
     504: "The answer took too long.",
 }
+TAKES_JSON: Any = {"responses": {400: {"model": Failure, "description": "The body is no JSON."}}}
 
 
 def make_router(desk: Desk, model_name: str) -> Any:
@@ -71,7 +73,7 @@ def _add_state(router: Any, desk: Desk, model_name: str) -> None:
             counts=schemas.Counts(**desk.counts(least)),
         )
 
-    @router.post("/audit")
+    @router.post("/audit", **TAKES_JSON)
     def audit(wanted: schemas.JobIn) -> schemas.JobOut:
         """Begin an audit of the labels as they are now, or stop the one that runs before its next model."""
         if wanted.action == "stop":
@@ -119,16 +121,22 @@ def _add_queue(router: Any, desk: Desk) -> None:
 def _add_documents(router: Any, desk: Desk) -> None:
     from fastapi import Path, Query
 
-    rows = Path(ge=0, lt=len(desk.material.texts))
+    numbers = Path(ge=0, le=2**53)
+
+    def check(row: int) -> None:
+        if row >= len(desk.material.texts):
+            raise not_found(f"There is no document {row}; they have the numbers 0 to {len(desk.material.texts) - 1}.")
 
     @router.get("/documents/{row}")
-    def document(row: Annotated[int, rows]) -> schemas.Document:
+    def document(row: Annotated[int, numbers]) -> schemas.Document:
         """Show a document."""
+        check(row)
         return schemas.Document(**desk.document(row))
 
     @router.get("/documents/{row}/reasons")
-    def reasons(row: Annotated[int, rows], label: Annotated[str, Query(max_length=10_000)]) -> schemas.Reasons:
+    def reasons(row: Annotated[int, numbers], label: Annotated[str, Query(max_length=10_000)]) -> schemas.Reasons:
         """Say which words and other labels of a document argue for a label."""
+        check(row)
         if label not in desk.material.place:
             raise not_found(f"There is no label {label!r}.")
         found = desk.material.explain(row, label)
@@ -144,24 +152,37 @@ def _add_verdicts(router: Any, desk: Desk) -> None:
     def answer(found: Review) -> schemas.ReviewOut:
         undone = desk.store.review(found.undoes).key if found.undoes is not None else None
         fields = {name: value for name, value in found._asdict().items() if name in schemas.ReviewOut.model_fields}
-        return schemas.ReviewOut(**fields, undone_key=undone, labels=desk.labels_now(found.row))
+        holding = desk.store.holding(found.row, found.label)
+        fields |= {"undone_key": undone, "holds": None if holding is None else holding.verdict}
+        return schemas.ReviewOut(**fields, labels=desk.labels_now(found.row))
 
-    @router.post("/verdicts")
+    def written(write: Callable[..., Review | None], *given: Any) -> schemas.ReviewOut:
+        try:
+            found = write(*given)
+        except KeyTaken as error:
+            raise conflict(error) from error
+        if found is None:
+            raise not_found("There is nothing to undo.")
+        return answer(found)
+
+    @router.post("/verdicts", **TAKES_JSON)
     def verdict(given: schemas.VerdictIn) -> schemas.ReviewOut:
         """Write a verdict; the answer comes when it is on the disk."""
         try:
             cell = desk.store.suggestion(given.row, given.label)
         except KeyError as error:
             raise not_found(error.args[0]) from error
-        return answer(desk.store.add(given.key, cell, given.verdict))
+        return written(desk.store.add, given.key, cell, given.verdict)
 
-    @router.post("/undo")
+    @router.post("/undo", **TAKES_JSON)
     def undo(given: schemas.UndoIn) -> schemas.ReviewOut:
         """Take back a verdict by a further entry."""
-        found = desk.store.undo(given.key, given.of)
-        if found is None:
-            raise not_found("There is nothing to undo.")
-        return answer(found)
+        return written(desk.store.undo, given.key, given.of)
+
+    @router.get("/newest")
+    def newest() -> schemas.ReviewOut:
+        """Show the newest verdict that stands, whoever gave it: the one that an undo without ``of`` takes back."""
+        return written(desk.store.newest)
 
 
 def _add_statistics(router: Any, desk: Desk) -> None:
@@ -211,7 +232,7 @@ def _add_retraining(router: Any, desk: Desk) -> None:
         """Say how far retraining is, and what it brought."""
         return status()
 
-    @router.post("/retrain")
+    @router.post("/retrain", **TAKES_JSON)
     def retrain(wanted: schemas.JobIn) -> schemas.RetrainOut:
         """Fit on the reviewed labels and compare on held-out documents, or stop that."""
         try:
@@ -223,7 +244,7 @@ def _add_retraining(router: Any, desk: Desk) -> None:
             raise conflict(error) from error
         return status()
 
-    @router.post("/retrain/save")
+    @router.post("/retrain/save", **TAKES_JSON)
     def save(nothing: schemas.NothingIn) -> schemas.Saved:
         """Save the new model next to the old one; nothing is overwritten."""
         try:

@@ -61,7 +61,7 @@ class LabelOut(BaseModel):
 
 
 class ReviewOut(BaseModel):
-    """An entry of the log, and the labels that its document has now."""
+    """An entry of the log, what holds for its cell now, and the labels that its document has."""
 
     id: int
     key: str
@@ -72,6 +72,7 @@ class ReviewOut(BaseModel):
     verdict: str
     undoes: int | None
     undone_key: str | None
+    holds: Literal["accept", "reject", "skip"] | None = Field(description="The verdict on the cell.")
     labels: list[str]
 
 

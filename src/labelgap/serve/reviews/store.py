@@ -41,6 +41,10 @@ CREATE VIEW present AS
 _REVIEW = "id, key, made_at, row, label, kind, probability, verdict, undoes"
 
 
+class KeyTaken(ValueError):
+    """A key that was sent again stands for another entry."""
+
+
 class Suggestion(NamedTuple):
     """A cell to look at: the label is "missing" or "doubtful" with this probability."""
 
@@ -158,28 +162,47 @@ class Store:
     # --- reviews ----------------------------------------------------------------------------------------------------
 
     def add(self, key: str, cell: Suggestion, verdict: str) -> Review:
-        """Write a verdict; ``key`` is the caller's name of it, so that sending it twice writes it once."""
-        return self._append(key, cell, verdict, None)
+        """Write a verdict; ``key`` is the caller's name of it, so that sending it twice writes it once.
 
-    def undo(self, key: str, of: str | None = None) -> Review | None:
-        """Take back the entry with the key ``of``, by default the newest that stands; None where there is none."""
+        KeyTaken where the key is that of another entry.
+        """
         with self._transaction():
             known = self._by_key(key)
-            if known is not None:
-                return known
-            where, values = ("key = ?", (of,)) if of is not None else ("1", ())
-            found = self.select(f"SELECT {_REVIEW} FROM standing WHERE {where} ORDER BY id DESC LIMIT 1", *values)
-            if not found:
-                return None
-            last = Review(*found[0])
-            return self._append(key, Suggestion(last.row, last.label, last.kind, last.probability), "undo", last.id)
+            if known is None:
+                return self._append(key, cell, verdict, None)
+        if (known.row, known.label, known.verdict) != (cell.row, cell.label, verdict):
+            raise _taken(known)
+        return known
+
+    def undo(self, key: str, of: str | None = None) -> Review | None:
+        """Take back the entry with the key ``of``, by default the newest that stands; None where there is none.
+
+        KeyTaken where ``key`` is that of a verdict, or of an undo of something else.
+        """
+        with self._transaction():
+            known = self._by_key(key)
+            if known is None:
+                last = self.newest(of)
+                return None if last is None else self._append(key, Suggestion(*last[3:7]), "undo", last.id)
+        if known.undoes is None or of not in (None, self.review(known.undoes).key):
+            raise _taken(known)
+        return known
+
+    def newest(self, key: str | None = None) -> Review | None:
+        """Return the newest entry that stands, or the one with a key if it stands; None where there is none."""
+        where, values = ("key = ?", (key,)) if key is not None else ("1", ())
+        return self._one(f"FROM standing WHERE {where} ORDER BY id DESC LIMIT 1", *values)
+
+    def holding(self, row: int, label: str) -> Review | None:
+        """Return what holds for a cell now; None where it is open."""
+        return self._one("FROM present WHERE row = ? AND label = ?", row, label)
 
     def _append(self, key: str, cell: Suggestion, verdict: str, undoes: int | None) -> Review:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         with self._transaction() as run:
             run(
                 "INSERT INTO review (key, made_at, row, label, kind, probability, verdict, undoes) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (key, now, *cell, verdict, undoes),
             )
             found = self._by_key(key)
@@ -188,7 +211,9 @@ class Store:
 
     def review(self, number: int) -> Review:
         """Return an entry of the log by its number."""
-        return Review(*self.select(f"SELECT {_REVIEW} FROM review WHERE id = ?", number)[0])
+        found = self._one("FROM review WHERE id = ?", number)
+        assert found is not None
+        return found
 
     def present(self) -> list[Review]:
         """Return what holds now: of each cell the newest entry that nobody took back, in the order they were made."""
@@ -199,7 +224,10 @@ class Store:
         return [Review(*row) for row in self.select(f"SELECT {_REVIEW} FROM review ORDER BY id")]
 
     def _by_key(self, key: str) -> Review | None:
-        found = self.select(f"SELECT {_REVIEW} FROM review WHERE key = ?", key)
+        return self._one("FROM review WHERE key = ?", key)
+
+    def _one(self, source: str, *values: Any) -> Review | None:
+        found = self.select(f"SELECT {_REVIEW} {source}", *values)
         return Review(*found[0]) if found else None
 
     # --- SQL --------------------------------------------------------------------------------------------------------
@@ -227,6 +255,13 @@ class Store:
             except BaseException:
                 self._connection.rollback()
                 raise
+
+
+def _taken(known: Review) -> KeyTaken:
+    return KeyTaken(
+        f"The key {known.key!r} is that of another entry ({known.verdict}: {known.label!r} of row {known.row}); "
+        "give each entry a key of its own."
+    )
 
 
 def _likeliest(found: Iterable[Suggestion]) -> list[Suggestion]:

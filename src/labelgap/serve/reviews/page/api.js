@@ -1,6 +1,7 @@
 // Requests to the server that served the page, with the token where it wants one.
 
 const TOKEN = "labelgap-token";
+const CARRIED = /^[ -~]+$/; // what a header can carry
 let asking = null;
 
 export class Refused extends Error {
@@ -10,18 +11,25 @@ export class Refused extends Error {
   }
 }
 
-async function send(path, options) {
+export const canBeToken = (text) => CARRIED.test(text);
+
+function kept() {
   const token = sessionStorage.getItem(TOKEN);
+  return token !== null && canBeToken(token) ? token : null;
+}
+
+async function send(path, options, token) {
   const headers = { ...(options.headers || {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   return fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
 }
 
 async function answered(path, options = {}) {
-  let answer = await send(path, options);
+  let token = kept();
+  let answer = await send(path, options, token);
   while (answer.status === 401) {
-    asking ??= askForToken().finally(() => { asking = null; });
-    await asking;
-    answer = await send(path, options);
+    if (token === kept()) await askForToken(token !== null); // else another one was given meanwhile
+    token = kept();
+    answer = await send(path, options, token);
   }
   if (!answer.ok) throw new Refused(answer.status, await message(answer));
   return answer;
@@ -36,13 +44,13 @@ async function message(answer) {
   }
 }
 
-function askForToken() {
-  sessionStorage.removeItem(TOKEN);
-  return new Promise((resolve) => {
-    document.dispatchEvent(new CustomEvent("token-wanted", {
-      detail: (token) => { sessionStorage.setItem(TOKEN, token); resolve(); },
-    }));
-  });
+function askForToken(refused) {
+  asking ??= new Promise((resolve) => {
+    sessionStorage.removeItem(TOKEN);
+    const give = (token) => { sessionStorage.setItem(TOKEN, token); resolve(); };
+    document.dispatchEvent(new CustomEvent("token-wanted", { detail: { give, refused } }));
+  }).finally(() => { asking = null; });
+  return asking;
 }
 
 export async function get(path, query = {}) {

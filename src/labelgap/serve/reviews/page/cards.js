@@ -59,20 +59,31 @@ export class Cards {
     this.at = Math.max(0, Math.min(this.list.length, this.at + by));
   }
 
-  /** Put a card where we are, moving it there if it is elsewhere. */
+  /** Go to a card, put in where we are if it is not in the list; returns the one that is. */
   bring(card) {
     const place = this.list.findIndex((one) => idOf(one) === idOf(card));
     if (place >= 0) {
       this.at = place;
-      this.list[place].verdict = null;
+      this.current.verdict = card.verdict;
     } else {
       card.foreign = true; // it may be of another choice
       this.list.splice(this.at, 0, card);
     }
+    return this.current;
   }
+
+  /** How many cards came by and were not decided. */
+  get passed() { return this.list.filter((card) => !card.verdict).length; }
 
   document(row) {
     return remembered(this.documents, row, () => get(`/review/documents/${row}`));
+  }
+
+  /** Fetch a document anew; returns the verdict that the server has on a card of it. */
+  async verdictOn(card) {
+    this.documents.delete(card.row);
+    const { suggestions } = await this.document(card.row);
+    return suggestions.find((one) => one.label === card.label)?.verdict ?? null;
   }
 
   why(card) {
@@ -90,11 +101,11 @@ export class Cards {
   }
 
   /** Take over what the server says of a document after a verdict. */
-  async take({ row, label, labels, verdict }) {
-    if (!this.documents.has(row)) return;
-    const found = await this.documents.get(row);
+  async take({ row, label, labels, holds }) {
+    const found = await this.documents.get(row)?.catch(() => null);
+    if (!found) return;
     found.labels = labels;
-    for (const one of found.suggestions) if (one.label === label) one.verdict = verdict === "undo" ? null : verdict;
+    for (const one of found.suggestions) if (one.label === label) one.verdict = holds;
   }
 }
 

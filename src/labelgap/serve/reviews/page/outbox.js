@@ -8,6 +8,7 @@ const waiting = [];
 let busy = false;
 let failures = 0;
 let listener = () => {};
+let last = Promise.resolve();
 
 export const newKey = () => {
   const bytes = crypto.getRandomValues(new Uint8Array(16));
@@ -19,12 +20,17 @@ export const onChange = (tell) => { listener = tell; };
 
 /** Send an entry; resolves when the server has stored it, rejects when it refuses it for good. */
 export function deliver(path, body) {
-  return new Promise((resolve, reject) => {
+  const delivered = new Promise((resolve, reject) => {
     waiting.push({ path, body, resolve, reject });
     changed();
     work();
   });
+  last = delivered.catch(() => {});
+  return delivered;
 }
+
+/** Resolves when all that was sent so far is stored or refused. */
+export const settled = () => last;
 
 async function work() {
   if (busy) return;

@@ -1,6 +1,6 @@
 // The page: views, keys, the state of saving, help, and the token.
 
-import { get } from "./api.js";
+import { canBeToken, get } from "./api.js";
 import { button, counted, el, refill } from "./dom.js";
 import { FinishView } from "./finish.js";
 import { onChange } from "./outbox.js";
@@ -53,12 +53,16 @@ async function begin() {
 
 const isTyping = (target) => target.closest?.("input, textarea, select, [contenteditable]");
 
+/** Arrows scroll the text that has the focus, and with Shift they select. */
+const isReading = ({ key, shiftKey, target }) => key.startsWith("Arrow") && (shiftKey || target.closest?.(".text"));
+
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (isTyping(event.target)) {
     if (event.key === "Escape") event.target.blur();
     return;
   }
+  if (isReading(event)) return;
   if (event.key === "?") { event.preventDefault(); help.showModal(); return; }
   const view = document.querySelectorAll("nav a:not([hidden])")[Number(event.key) - 1];
   if (view) { location.hash = view.dataset.view; return; }
@@ -72,7 +76,7 @@ const STORED = "Each verdict is stored as it is made. “Saved” means that the
 const KEYS = [
   ["A or →", "accept the suggestion"], ["R or ←", "refuse it"], ["S or ↓", "skip it for now"], ["U or Z", "undo"],
   ["N and P", "next and previous, without a verdict"], ["G", "one by one, by label, by document"],
-  ["/", "only one label"], ["1 to 4", "the views at the top"], ["Esc", "leave a field"], ["?", "this help"],
+  ["↑ ↓", "scroll the text that has the focus"], ["/", "only one label"], ["1 to 4", "the views at the top"], ["Esc", "leave a field"], ["?", "this help"],
 ];
 
 function makeHelp() {
@@ -92,15 +96,26 @@ function showSaving({ waiting, failing }) {
   node.textContent = failing ? left : waiting ? "Saving …" : "Saved";
 }
 
-document.addEventListener("token-wanted", ({ detail: give }) => {
+document.addEventListener("token-wanted", ({ detail: { give, refused } }) => {
   const dialog = document.getElementById("token");
   const attributes = { type: "password", autocomplete: "off", required: true, "aria-labelledby": "token-title" };
   const field = el("input", attributes);
-  refill(dialog, el("form", { method: "dialog", onsubmit: () => give(field.value.trim()) },
-    el("h2", { id: "token-title" }, "This server wants a token"), field,
+  const wrong = el("p", { class: "wrong", role: "alert" }, refused ? "That token was refused." : "");
+  let given = false;
+  const submit = (event) => {
+    const token = field.value.trim();
+    given = canBeToken(token);
+    if (given) { give(token); return; }
+    event.preventDefault();
+    wrong.textContent = "A token is made of letters, digits and signs of plain ASCII; this one has others.";
+    field.select();
+  };
+  refill(dialog, el("form", { method: "dialog", onsubmit: submit },
+    el("h2", { id: "token-title" }, "This server wants a token"), field, wrong,
     el("p", { class: "muted small" }, "It is kept until this tab is closed."),
     el("button", { class: "primary" }, "Continue")));
-  dialog.addEventListener("cancel", (event) => event.preventDefault());
+  dialog.oncancel = (event) => event.preventDefault();
+  dialog.onclose = () => { if (!given && !dialog.open) dialog.showModal(); }; // browsers close it at a second Escape
   dialog.showModal();
 });
 

@@ -2,9 +2,10 @@
 
 import { get, post } from "./api.js";
 import { Cards } from "./cards.js";
-import { button, el, meter, percent, refill, say } from "./dom.js";
-import { deliver, newKey } from "./outbox.js";
-import { Document, Panel } from "./sheet.js";
+import { button, count, el, meter, percent, refill, say } from "./dom.js";
+import { History } from "./history.js";
+import { deliver, newKey, settled } from "./outbox.js";
+import { Document, doneTo, Panel } from "./sheet.js";
 import { Toolbar } from "./toolbar.js";
 
 const GROUPS = ["none", "label", "document"];
@@ -12,8 +13,10 @@ const GROUPS = ["none", "label", "document"];
 export class ReviewView {
   constructor() {
     this.choice = { kind: "missing", group: "none", order: "probability", status: "open", label: "", least: 0.1 };
-    this.history = [];
+    this.history = new History();
     this.turn = 0;
+    this.ready = null; // the card whose document is shown: only that one can be decided
+    this.offered = null; // another's verdict that the next undo takes back
     this.toolbar = new Toolbar(this.choice, () => this.restart());
     this.document = new Document();
     this.panel = new Panel({
@@ -22,6 +25,7 @@ export class ReviewView {
     });
     this.sheet = el("div", { class: "sheet" }, this.panel.node, this.document.node);
     this.note = el("div", { class: "notice", hidden: true });
+    this.aside = el("p", { class: "muted small after-row" });
     this.node = el("div", { class: "review" }, this.toolbar.node, this.note, this.sheet);
     this.keys = {
       a: () => this.decide("accept"), ArrowRight: () => this.decide("accept"),
@@ -52,6 +56,8 @@ export class ReviewView {
   async attempt(work) {
     const turn = ++this.turn;
     this.sheet.setAttribute("aria-busy", "true");
+    this.allow(null);
+    if (this.offered) this.inform("");
     try {
       await work(turn);
     } catch (error) {
@@ -84,9 +90,24 @@ export class ReviewView {
   // --- showing ----------------------------------------------------------------------------------------------------
 
   tell(text, ...more) {
-    refill(this.note, el("p", {}, text), more);
+    this.allow(null);
+    this.aside.textContent = "";
+    refill(this.note, el("p", {}, text), more, this.aside);
     this.note.hidden = false;
     this.sheet.hidden = true;
+  }
+
+  /** Say how something went, where it is seen now; and what the next undo takes back, if that was asked. */
+  inform(text, offered = null) {
+    this.offered = offered;
+    this.panel.said(text, Boolean(offered));
+    this.aside.textContent = text;
+    if (offered) say(text);
+  }
+
+  allow(card) {
+    this.ready = card;
+    this.panel.enable(Boolean(card));
   }
 
   draw() { return this.attempt((turn) => this.showCard(turn)); }
@@ -99,10 +120,12 @@ export class ReviewView {
     this.note.hidden = true;
     this.sheet.hidden = false;
     this.panel.show(card, cards.at);
+    if (this.document.row !== card.row) this.document.clear();
     cards.prefetch();
     const found = await cards.document(card.row);
     if (turn !== this.turn) return;
     this.document.show(found, card);
+    this.allow(card);
     say(`${card.label}, ${percent(card.probability)}, ${found.parts[0]?.text.slice(0, 120) ?? ""}`);
     const reasons = await cards.why(card);
     if (turn !== this.turn) return;
@@ -112,8 +135,8 @@ export class ReviewView {
   }
 
   showEnd() {
-    const { choice } = this;
-    const offers = [];
+    const { choice, cards: { passed } } = this;
+    const offers = passed ? [button("Begin again", () => this.restart(), { class: "primary" })] : [];
     const take = (change) => { Object.assign(choice, change); this.restart(); };
     const offer = (text, change) => offers.push(button(text, () => take(change)));
     if (choice.label) offer("All labels", { label: "" });
@@ -123,24 +146,26 @@ export class ReviewView {
       offer("Look at skipped ones", { status: "skipped", least: 0.01 });
     }
     if (choice.kind === "missing") offer("Look at doubtful labels", { kind: "doubtful" });
-    this.tell(this.history.length ? "Done. Nothing is left of this choice." : "There is nothing of this choice.",
+    const done = this.history.length ? "Done. Nothing is left of this choice." : "There is nothing of this choice.";
+    const text = passed ? `This is the end. ${count(passed)} passed over without a verdict.` : done;
+    this.tell(text,
       el("div", { class: "row" }, offers, button("See the progress", () => { location.hash = "progress"; })));
-    say("Nothing is left of this choice.");
+    say(text);
   }
 
   // --- deciding ---------------------------------------------------------------------------------------------------
 
   decide(verdict) {
     const card = this.cards.current;
-    if (!card || this.sheet.hidden) return;
+    if (!card || this.ready !== card) return;
     const { cards } = this;
     const entry = { key: newKey(), card, before: card.verdict ?? null };
-    card.verdict = verdict;
+    change(card, entry.key, verdict);
     this.history.push(entry);
-    this.panel.last(card, verdict);
+    this.inform(doneTo(card, verdict));
     const sent = { key: entry.key, row: card.row, label: card.label, verdict };
     deliver("/review/verdicts", sent)
-      .then((answer) => this.stored(cards, answer), (error) => this.refused(entry, error));
+      .then((answer) => this.stored(answer), (error) => this.refused(entry, error));
     const wasOpen = cards.choice.status === "open" && !card.foreign;
     if (entry.before || wasOpen) this.toolbar.judged(entry.before, verdict);
     else this.toolbar.doubt(); // only the server knows what held before
@@ -148,10 +173,10 @@ export class ReviewView {
     this.draw();
   }
 
-  async stored(cards, answer) {
+  async stored(answer) {
+    const { cards } = this;
     await cards.take(answer);
-    const { current } = cards;
-    if (cards === this.cards && current?.row === answer.row) this.document.relabel(answer.labels, current);
+    if (this.ready?.row === answer.row) this.document.relabel(answer.labels, this.ready);
     this.recount();
   }
 
@@ -160,36 +185,74 @@ export class ReviewView {
   }
 
   refused(entry, error) {
-    this.history = this.history.filter((one) => one !== entry);
-    entry.card.verdict = entry.before;
-    this.panel.said(`Not stored: ${error.message}`);
+    this.history.drop(entry);
+    if (entry.card.changed === entry.key) entry.card.verdict = entry.before;
+    this.inform(`Not stored: ${error.message}`);
     this.toolbar.doubt();
     this.recount();
     this.draw();
   }
 
+  // --- taking back ------------------------------------------------------------------------------------------------
+
+  /** Take back the newest verdict of this tab; when none is left, ask before another's is taken back. */
   async undo() {
-    const entry = this.history.pop();
-    const { cards } = this;
-    if (entry) {
-      entry.card.verdict = entry.before;
-      cards.bring(entry.card);
-      entry.card.verdict = entry.before;
-      this.panel.said(`Taken back: ${entry.card.label}.`);
-      this.draw();
-    }
+    const entry = this.history.pop() ?? this.offered;
+    if (!entry) return this.offer();
+    this.offered = null;
+    const key = newKey();
+    const shown = entry.card ? this.bring({ ...entry.card, verdict: entry.before }, key) : null;
+    const tried = { key, shown, turn: this.turn };
+    await deliver("/review/undo", { key, of: entry.key })
+      .then((answer) => this.undone(answer, shown), (error) => this.notUndone(entry, tried, error));
+  }
+
+  undone(answer, shown) {
+    const { key, row, label, kind, probability, holds } = answer;
+    const card = shown ?? this.bring({ row, label, kind, probability }, key);
+    if (card.changed === key) this.judge(card, holds);
+    this.toolbar.doubt();
+    return this.stored(answer);
+  }
+
+  notUndone(entry, { key, shown, turn }, error) {
+    const gone = error.status === 404;
+    const old = !entry.card && !entry.foreign; // from before a reload, perhaps of other data
+    if (gone && old && turn === this.turn) return this.undo();
+    if (!gone && !entry.foreign) this.history.push(entry);
+    this.inform(gone ? "It was taken back already." : `Not undone: ${error.message}`);
+    this.toolbar.doubt();
+    this.recount();
+    if (shown?.changed !== key) return;
+    this.cards.verdictOn(shown).then((verdict) => this.judge(shown, verdict), () => {});
+  }
+
+  /** Show a card whose verdict is being taken back. */
+  bring(card, key) {
+    const shown = this.cards.bring(card);
+    change(shown, key, card.verdict ?? null);
+    this.inform(`Taken back: ${card.label}.`);
+    this.draw();
+    return shown;
+  }
+
+  /** Take over the verdict that a card has by the server. */
+  judge(card, verdict) {
+    card.verdict = verdict;
+    if (card === this.cards.current) this.panel.judged(card);
+  }
+
+  async offer() {
+    const { turn } = this;
+    await settled(); // an undo that is under way changes which is the newest
     try {
-      const answer = await deliver("/review/undo", { key: newKey(), of: entry?.key ?? null });
-      if (!entry) {
-        const { row, label, kind, probability } = answer;
-        cards.bring({ row, label, kind, probability, verdict: null });
-        this.panel.said(`Taken back: ${label}.`);
-        this.draw();
-      }
-      this.toolbar.doubt();
-      await this.stored(cards, answer);
+      const { key, row, label } = await get("/review/newest");
+      if (turn !== this.turn) return;
+      const whose = `The newest verdict is from elsewhere: ${label} of row ${row}.`;
+      this.inform(`${whose} Press Undo (U) again to take it back.`, { key, card: null, foreign: true });
     } catch (error) {
-      this.panel.said(error.status === 404 ? "There is nothing to undo." : `Not undone: ${error.message}`);
+      if (turn !== this.turn) return;
+      this.inform(error.status === 404 ? "There is nothing to undo." : `Not undone: ${error.message}`);
     }
   }
 
@@ -204,4 +267,10 @@ export class ReviewView {
     say({ none: "One by one", label: "By label", document: "By document" }[this.choice.group]);
     this.restart();
   }
+}
+
+/** Give a card a verdict before the server answers; the key says which change was the last. */
+function change(card, key, verdict) {
+  card.verdict = verdict;
+  card.changed = key;
 }

@@ -24,11 +24,21 @@ export class Document {
     this.labels = el("ul", { class: "chips", "aria-label": "Labels it has" });
     this.body = el("div", { class: "text", tabindex: "0", role: "region", "aria-label": "Text" });
     this.number = el("p", { class: "muted small" });
+    this.row = null;
     this.node = el("article", { class: "document", "aria-label": "Document" },
       this.title, this.labels, this.body, this.number);
   }
 
+  /** Show nothing until the next document is there. */
+  clear() {
+    this.row = null;
+    this.write([[{ text: "Loading …", weight: 0 }]]);
+    refill(this.labels);
+    this.number.textContent = "";
+  }
+
   show(found, card) {
+    this.row = found.row;
     this.write(found.parts.map((part) => [{ text: part.text, weight: 0 }]));
     this.number.textContent = `Row ${found.row}`;
     this.body.scrollTop = 0;
@@ -93,10 +103,20 @@ export class Panel {
     this.bar.style.setProperty("--share", String(card.probability));
     this.accept.firstChild.textContent = words.accept;
     this.reject.firstChild.textContent = words.reject;
-    this.verdict.hidden = !card.verdict;
-    this.verdict.textContent = card.verdict ? `Your verdict: ${words.done[card.verdict].toLowerCase()}` : "";
+    this.judged(card);
     this.previous.disabled = at === 0;
     refill(this.reasons);
+  }
+
+  /** Show the verdict that a card has. */
+  judged({ verdict, kind }) {
+    this.verdict.hidden = !verdict;
+    this.verdict.textContent = verdict ? `Verdict so far: ${WORDS[kind].done[verdict].toLowerCase()}` : "";
+  }
+
+  /** Say whether there is something to decide; a button that is disabled outright would lose the focus. */
+  enable(ready) {
+    for (const one of [this.accept, this.reject, this.skip]) one.setAttribute("aria-disabled", String(!ready));
   }
 
   argue(reasons, found, card) {
@@ -108,9 +128,14 @@ export class Panel {
       others.length ? section(WORDS[card.kind].others, "chips", others.slice(0, SHOWN_REASONS).map(chip)) : null);
   }
 
-  last(card, verdict) { this.said(`${WORDS[card.kind].done[verdict]}: ${card.label}.`); }
-  said(text) { this.lastSaid.textContent = text; }
+  said(text, asking) {
+    this.lastSaid.textContent = text;
+    this.lastSaid.classList.toggle("asking", asking);
+  }
 }
+
+/** What was done, in words. */
+export const doneTo = (card, verdict) => `${WORDS[card.kind].done[verdict]}: ${card.label}.`;
 
 export const signed = (weight) => `${weight > 0 ? "+" : "−"}${Math.abs(weight).toFixed(2)}`;
 export const track = (bar) => el("span", { class: "track", "aria-hidden": "true" }, bar);
