@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -16,6 +20,7 @@ from labelgap.commands.inputs import Columns
 from labelgap.commands.learning import data_for
 from labelgap.commands.options import find_class, parameters_of, parse_options
 from labelgap.datasets import make_low_rank, read, read_records, write, write_records
+from labelgap.datasets.documents import split_tags
 from labelgap.observations import as_labels
 
 WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
@@ -117,7 +122,48 @@ def test_predictions_as_a_table(folder, ending):
     model = load(folder / "model")
     texts = [f"{row['title']}\n{row['body']}" for row in read_records(folder / "posts.csv")]
     for row, tags in zip(rows, model.predict_tags(texts, 2), strict=True):
-        assert (row["tags"] if ending == "jsonl" else row["tags"].split(",")) == tags
+        assert (row["tags"] if ending == "jsonl" else row["tags"].split(" ")) == tags
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+@pytest.mark.parametrize(
+    ("tags", "separator", "mark"),
+    [
+        (["red wine", "cheese"], None, ","),
+        (["red, dry", "cheese"], ";", ";"),
+        (["red, dry", "cheese; blue"], None, None),
+        (["red wine", "sour cream"], None, ","),
+    ],
+)
+def test_predicted_tags_are_read_as_they_were(tags, separator, mark, tmp_path):
+    lists = [tags[:1], tags[1:], tags] * 8
+    texts = [f"{'oven' * (tags[0] in one)} {'flour' * (tags[1] in one)}" for one in lists]
+    cells = list(map(json.dumps, lists)) if mark is None else [mark.join(one) for one in lists]
+    write_records(tmp_path / "a.csv", ["text", "tags"], zip(texts, cells, strict=True))
+    where = ["--text", "text", "--tags", "tags", *(["--separator", separator] if separator else [])]
+    assert labelgap("fit", tmp_path / "a.csv", *where, "--output", tmp_path / "model").exit_code == 0
+    shown = labelgap("predict", tmp_path / "a.csv", "--model", tmp_path / "model", "--output", tmp_path / "b.csv")
+    assert ("as JSON lists" in shown.stderr) == (mark is None)
+    found = read_records(tmp_path / "b.csv")
+    again = [{"text": text, "tags": row["tags"]} for text, row in zip(texts, found, strict=True)]
+    write_records(tmp_path / "c.csv", ["text", "tags"], [list(row.values()) for row in again])
+    for given in (Columns(), Columns("text", "tags", separator=separator)):
+        data = data_for(load(tmp_path / "model"), tmp_path / "c.csv", given, labels=True)
+        assert data.label_names == sorted(tags)
+        assert data.Y.toarray().tolist() == [[tag in one for tag in sorted(tags)] for one in lists]
+        assert not data.unknown_tags
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_single_tags_with_blanks_are_not_cut(tmp_path):
+    write_records(tmp_path / "a.jsonl", ["text", "tags"], [["oven", ["red wine"]], ["flour", ["sour cream"]]] * 8)
+    fit = ["fit", tmp_path / "a.jsonl", "--text", "text", "--tags", "tags", "--output", tmp_path / "model"]
+    assert labelgap(*fit).exit_code == 0
+    assert load(tmp_path / "model").columns_["separator"] == ""
+    predict = ["predict", tmp_path / "a.jsonl", "--model", tmp_path / "model", "--top", 1]
+    assert labelgap(*predict, "--output", tmp_path / "b.csv").exit_code == 0
+    tags = [row["tags"] for row in read_records(tmp_path / "b.csv")]
+    assert split_tags(tags) == [["red wine"], ["sour cream"]] * 8
 
 
 def test_a_model_remembers_what_stands_between_tags(tmp_path):
@@ -140,9 +186,38 @@ def test_evaluate(folder):
     assert {"P@3", "nDCG@3", "Hamming", "AUC"} <= found.keys()
 
 
+@pytest.mark.filterwarnings("default::UserWarning")
 def test_labels_that_the_model_does_not_know_are_left_out(folder):
     write_records(folder / "odd.csv", ["title", "body", "tags"], [["bacon", "steak", "meat unheard-of"]])
-    assert as_json("evaluate", folder / "odd.csv", "--model", folder / "model")["P@1"] == 1.0
+    found = as_json("evaluate", folder / "odd.csv", "--model", folder / "model")
+    assert (found["P@1"], found["tags"], found["unknown tags"]) == (1.0, 2, 1)
+    shown = labelgap("evaluate", folder / "odd.csv", "--model", folder / "model")
+    assert "unknown tags: 1 of 2" in shown.stderr
+    assert "'unheard-of'" in shown.stderr
+
+
+@pytest.mark.parametrize("command", ["evaluate", "audit"])
+def test_a_file_of_other_tags_is_refused(folder, command):
+    write_records(folder / "foreign.csv", ["title", "body", "tags"], [["bacon", "steak", "x y"], ["oven", "", "z"]])
+    shown = labelgap(command, folder / "foreign.csv", "--model", folder / "model")
+    assert shown.exit_code == 1
+    assert "knows none of the 3 tags" in shown.stderr
+
+
+def test_unknown_tags_of_an_audit(folder):
+    rows = [[*row[:3], f"{row[3]} odd"] for row in posts(40, seed=5)]
+    write_records(folder / "more.csv", ["id", "title", "body", "tags"], rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        found = as_json("audit", folder / "more.csv", "--model", folder / "model", "--folds", 2)
+    assert (found["tags"], found["unknown tags"]) == (4, 1)
+
+
+def test_json_has_null_for_no_number(folder):
+    write_records(folder / "bare.csv", ["title", "body", "tags"], [["bacon", "steak", ""]])
+    shown = labelgap("evaluate", folder / "bare.csv", "--model", folder / "model", "--json")
+    found = json.loads(shown.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert None in found.values()
 
 
 # --- gaps ----------------------------------------------------------------------------------------------------------
@@ -191,6 +266,64 @@ def test_complete_fills_blanks(folder):
     refused = labelgap("complete", folder / "posts.csv", "--model", folder / "model", "--output", folder / "x.csv")
     assert refused.exit_code == 1
     assert "Use `labelgap audit`" in refused.output
+
+
+@pytest.fixture(scope="module")
+def gappy(tmp_path_factory):
+    """A table with a column for each label, blanks in it, and a model of it."""
+    path, rng = tmp_path_factory.mktemp("gappy"), np.random.default_rng(0)
+    rows = [
+        [*post[1:3], *(int(name in post[3].split()) if rng.random() < 0.8 else "" for name in NAMES)]
+        for post in posts(60, seed=4)
+    ]
+    write_records(path / "a.csv", ["title", "body", *NAMES], rows)
+    columns = ["--text", "title,body", "--labels", ",".join(NAMES)]
+    assert labelgap("fit", path / "a.csv", *columns, "--output", path / "model", "--alpha", 0.1).exit_code == 0
+    return path
+
+
+def test_columns_of_labels_go_by_name(gappy):
+    other = ["--labels", ",".join(reversed(NAMES))]
+    files = [gappy / "a.csv", "--model", gappy / "model"]
+    assert as_json("evaluate", *files, *other) == as_json("evaluate", *files)
+    assert labelgap("complete", *files, *other, "--output", gappy / "full.csv").exit_code == 0
+    for given, filled in zip(read_records(gappy / "a.csv"), read_records(gappy / "full.csv"), strict=True):
+        assert all(float(filled[name]) == float(given[name]) for name in NAMES if given[name])
+
+
+@pytest.mark.parametrize(
+    ("labels", "code", "message"),
+    [
+        ("baking,meat", 1, "it lacks 'soup'"),
+        ("baking,meat,soup,title", 1, "is no label"),
+        ("baking,meat,soup,extra", 1, "it has besides them 'extra'"),
+        ("baking,baking", 2, "--labels names 'baking' 2 times"),
+    ],
+)
+def test_other_columns_of_labels_are_refused(gappy, labels, code, message):
+    rows = [[*row.values(), 1] for row in read_records(gappy / "a.csv")]
+    write_records(gappy / "extra.csv", ["title", "body", *NAMES, "extra"], rows)
+    shown = labelgap("evaluate", gappy / "extra.csv", "--model", gappy / "model", "--labels", labels)
+    assert (shown.exit_code, message in shown.stderr) == (code, True), shown.stderr
+
+
+def test_labels_beside_features_go_by_name(tmp_path):
+    data = make_low_rank(60, 6, 3, rank=2, labels_per_row=1.2, random_state=0)
+    write(tmp_path / "a.npz", data.X, data.Y, label_names=list("XYZ"))
+    write(tmp_path / "b.npz", data.X, sp.csr_array(data.Y)[:, [2, 0, 1]], label_names=list("ZXY"))
+    labelgap("fit", tmp_path / "a.npz", "--output", tmp_path / "model")
+    found = [as_json("evaluate", tmp_path / name, "--model", tmp_path / "model") for name in ("a.npz", "b.npz")]
+    assert found[0] == found[1]
+
+
+def test_explain_with_columns_of_labels(gappy):
+    rows = [["bacon", "with cake", 1, "", 0]]
+    write_records(gappy / "one.csv", ["title", "body", *NAMES], rows)
+    write_records(gappy / "new.csv", ["title", "body"], [rows[0][:2]])
+    known = as_json("explain", gappy / "one.csv", "--model", gappy / "model", "--row", 0, "--label", "meat")
+    assert [name for name, _ in known["labels"]] == ["baking"]
+    new = as_json("explain", gappy / "new.csv", "--model", gappy / "model", "--row", 0, "--label", "meat")
+    assert (new["decision"], new["labels"]) == (known["decision"], [])
 
 
 def test_explain(folder):
@@ -269,8 +402,6 @@ WRONG = [
     ),
     ([*FIT[:4], "--tags", "tags"], "say which columns hold the text: --text"),
     ([*FIT[:4], "--text", "title"], "say where its labels are: --tags"),
-    ([*FIT, "--method", "LEMLL"], "--method LEMLL is not known; did you mean"),
-    ([*FIT, "--alpah", "1"], "--alpah is no option of BinaryRelevance; did you mean --alpha"),
     ([*FIT, "--alpha", "minus"], "alpha='minus' is out of range"),
     (["fit", "nowhere.csv", *FIT[2:]], "There is no file nowhere.csv; check the path"),
     (["fit", "posts.csv", "--output", "no/where/m", *FIT[4:]], "is in no existing folder"),
@@ -286,18 +417,69 @@ WRONG = [
     (["inspect", "posts.csv"], "is not a whole labelgap model"),
     (["convert", "posts.csv", "x.npz"], "the ending says no format"),
     ([*FIT, "--min-count", "1000"], "has no tag in the column 'tags'"),
+    (["fit", "posts.csv", "--output", ".", *FIT[4:]], "--output . is a folder; name a file in it"),
+    (["fit", "posts.csv", "--output", "posts.csv", *FIT[4:]], "--output posts.csv is a file that this command reads"),
+    (["tune", "posts.csv", "--output", ".", *FIT[4:]], "--output . is a folder; name a file in it"),
+    (["audit", "posts.csv", "--model", "model", "--output", "x.doc"], "--output x.doc: the ending says no table"),
+    (["audit", "posts.csv", "--model", "model", "--output", "x.csv.zip"], "a .zip can be read but not written"),
+    (["complete", "posts.csv", "--model", "model", "--output", "posts.csv"], "is a file that this command reads"),
+    (["predict", "posts.csv", "--model", "model", "--output", "model"], "is a file that this command reads"),
+    (["convert", "posts.csv", "posts.csv"], "The target posts.csv is a file that this command reads"),
+    (["fit", ".", *FIT[2:]], ". is a folder; pass a file in it"),
+    (["convert", ".", "x.npz"], ". is a folder; pass a file in it"),
+    (["predict", "posts.csv", "--model", "."], ". is a folder and no model"),
+    (["inspect", "."], ". is a folder and no model"),
+    (["explain", "posts.csv", "--model", "model", "--row", "0", "--label", "²"], "'²' is none of the 3 labels"),
 ]
+WRONG_OPTIONS = [
+    ([*FIT, "--method", "LEMLL"], "--method LEMLL is not known; did you mean"),
+    ([*FIT, "--alpah", "1"], "--alpah is no option of BinaryRelevance; did you mean --alpha"),
+    ([*FIT, "--separator", ""], "--separator is empty; say what stands between tags"),
+    (["tune", *FIT[1:], "--metric", "foo"], "--metric foo cannot be used"),
+    (["fit", *FIT[1:6], "--labels", "title,title"], "--labels names 'title' 2 times"),
+]
+CODES = [(*one, 1) for one in WRONG] + [(*one, 2) for one in WRONG_OPTIONS]
 
 
-@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: None)
-def test_errors_help(arguments, message, folder, monkeypatch):
+@pytest.mark.parametrize(("arguments", "message", "code"), CODES, ids=lambda value: None)
+def test_errors_help(arguments, message, code, folder, monkeypatch):
     monkeypatch.chdir(folder)
     before = sorted(path.name for path in folder.iterdir())
     shown = labelgap(*arguments)
-    assert shown.exit_code == 1
+    assert shown.exit_code == code
     assert message in " ".join(shown.output.split())
     assert "Traceback" not in shown.output
     assert sorted(path.name for path in folder.iterdir()) == before
+
+
+@pytest.mark.skipif(
+    os.name != "posix" or os.geteuid() == 0, reason="whoever may write everywhere meets no such folder"
+)
+def test_a_folder_that_cannot_be_written_into(folder, tmp_path):
+    tmp_path.chmod(0o500)
+    shown = labelgap("audit", folder / "posts.csv", "--model", folder / "model", "--output", tmp_path / "a.csv")
+    assert shown.exit_code == 1
+    assert "nothing can be written into" in shown.stderr
+
+
+def test_a_reader_that_stops_early_is_no_error(folder):
+    rows = [["bacon", "steak"]] * 5000
+    write_records(folder / "many.csv", ["title", "body"], rows)
+    command = [sys.executable, "-c", "from labelgap.cli import main; main()", "predict", folder / "many.csv"]
+    with subprocess.Popen(
+        [*command, "--model", folder / "model", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert json.loads(process.stdout.readline())["row"] == 0
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_a_bad_byte_is_told_once(folder):
+    (folder / "latin.csv").write_bytes("title,body,tags\nbacon,steak,meat\ncafé,oven,baking\n".encode("latin-1"))
+    shown = labelgap("explain", folder / "latin.csv", "--model", folder / "model", "--row", 0, "--label", "meat")
+    assert shown.exit_code == 0
+    assert shown.stderr.count("is not UTF-8 (line 3 has the byte 0xE9)") == 1
 
 
 def test_the_help_has_examples():

@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from labelgap.datasets import read_arff, read_label_names, write_arff
+from labelgap.datasets.files import replacing
 
 HEADER = "@relation r\n@attribute a numeric\n@attribute b {0,1}\n@attribute s {0,1}\n@attribute t {0,1}\n@data\n"
 
@@ -151,7 +152,20 @@ def test_malformed_xml(arff, content):
 
 def test_latin_1_is_read(arff):
     path = arff("@relation r\n@attribute tama\xf1o numeric\n@attribute t {0,1}\n@data\n1,1\n".encode("latin-1"))
-    assert read_arff(path, 1).feature_names == ["tama\xf1o"]
+    with pytest.warns(UserWarning, match="line 2 has the byte 0xF1"):
+        assert read_arff(path, 1).feature_names == ["tama\xf1o"]
+
+
+@pytest.mark.parametrize("name", ["set-train.arff.gz", "set_test.arff", "set-Train.arff.xz"])
+@pytest.mark.parametrize("xml", ["set.xml", "set.xml.gz"])
+def test_both_parts_of_a_set_share_the_xml(tmp_path, name, xml):
+    write_arff(tmp_path / name, np.eye(2), np.eye(2), label_names=["t", "u"])
+    own = next(tmp_path.glob("*.xml"))
+    with pytest.raises(ValueError, match=rf"no {own.name} or set\.xml beside it .* put the XML file"):
+        read_arff(own.rename(tmp_path / "other").with_name(name))
+    with replacing(tmp_path / xml) as stream:
+        stream.write((tmp_path / "other").read_bytes())
+    assert read_arff(tmp_path / name).label_names == ["t", "u"]
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz"])

@@ -177,6 +177,7 @@ def mutated(content, rng):
     ]
 
 
+@pytest.mark.filterwarnings("ignore:.*is read as Latin-1:UserWarning")
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".csv.gz"])
 def test_mutated_files_are_read_or_fail_with_our_error(ending, tmp_path):
     path, rng = tmp_path / f"a{ending}", np.random.default_rng(0)
@@ -208,7 +209,30 @@ def test_the_stack_exchange_set():
 def test_a_byte_order_mark_and_latin_letters(tmp_path):
     (tmp_path / "bom.csv").write_bytes("\ufefftext\nhé\n".encode())
     (tmp_path / "latin.csv").write_bytes("text\nhé\n".encode("latin-1"))
-    assert read_records(tmp_path / "bom.csv") == read_records(tmp_path / "latin.csv") == [{"text": "hé"}]
+    with pytest.warns(UserWarning, match=r"latin\.csv is not UTF-8 \(line 2 has the byte 0xE9\).*Latin-1"):
+        latin = read_records(tmp_path / "latin.csv")
+    assert read_records(tmp_path / "bom.csv") == latin == [{"text": "hé"}]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16_is_refused(tmp_path, encoding):
+    (tmp_path / "wide.csv").write_bytes("\ufefftext\nhello\n".encode(encoding))
+    with pytest.raises(ValueError, match=r"wide\.csv is UTF-16 text; save it as UTF-8"):
+        read_records(tmp_path / "wide.csv")
+
+
+def test_json_lists_in_a_table(tmp_path):
+    cells = ['["baking, sweet", "日本"]', "[]", "", '["日本"]']
+    write_records(tmp_path / "a.csv", ["text", "tags"], [["x", cell] for cell in cells])
+    for separator in (None, ","):
+        found = read_documents(tmp_path / "a.csv", "text", tags="tags", separator=separator)
+        assert found.label_names == ["baking, sweet", "日本"]
+        assert found.Y.toarray().tolist() == [[1, 1], [0, 0], [0, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("cell", ["[a]", "[1]", "a", '["a"', '{"a": 1}', '"a"'])
+def test_one_cell_that_is_no_json_list_makes_all_of_them_text(cell):
+    assert split_tags(['["b","c"]', cell], ",") == [['["b"', '"c"]'], [cell]]
 
 
 def test_equal_tables_are_equal_files(tmp_path):

@@ -44,9 +44,11 @@ def get_data(
     ] = None,
 ) -> None:
     """Fetch a dataset into the cache and say what is in it."""
+    from labelgap.commands.outputs import check_output
     from labelgap.datasets import load_dataset, write
 
     with one_error():
+        check_output("--output", output)
         dataset = load_dataset(name)
         if output is not None:
             write(output, dataset.X_train, dataset.Y_train)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +21,7 @@ from labelgap.commands.terminal import (
     Separator,
     Tags,
     Text,
+    as_json,
     one_error,
     show,
     show_table,
@@ -125,10 +125,11 @@ def predict(
     """
     with one_error():
         from labelgap.commands import learning
-        from labelgap.commands.inputs import Columns
-        from labelgap.estimators import load
+        from labelgap.commands.inputs import Columns, open_model
+        from labelgap.commands.outputs import check_output
 
-        fitted = load(model)
+        check_output("--output", output, data, model)
+        fitted = open_model(model)
         given = learning.data_for(fitted, data, Columns(text), labels=False)
         rows = learning.predict(fitted, given, top=top)
         if output is not None:
@@ -136,7 +137,7 @@ def predict(
             show({"output": str(output)}, json)
         elif json:
             for row in rows:
-                typer.echo(json_module.dumps(row, ensure_ascii=False))
+                typer.echo(as_json(row))
         else:
             show_table(["row", "tags"], ([str(row["row"]), _with_scores(row)] for row in rows))
 
@@ -160,12 +161,12 @@ def evaluate(
     """
     with one_error(), waiting("Judging …", json):
         from labelgap.commands import learning
-        from labelgap.commands.inputs import Columns
-        from labelgap.estimators import load
+        from labelgap.commands.inputs import Columns, open_model
 
-        fitted = load(model)
-        given = Columns(text, tags, labels, separator)
-        found = learning.evaluate(fitted, learning.data_for(fitted, data, given, labels=True))
+        fitted = open_model(model)
+        given = learning.data_for(fitted, data, Columns(text, tags, labels, separator), labels=True)
+        learning.check_tags(given, data)
+        found = learning.evaluate(fitted, given) | learning.tag_counts(given)
     show(found, json)
 
 
@@ -190,12 +191,13 @@ def audit(
     """
     with one_error(checkpoint):
         from labelgap.commands import gaps, learning
-        from labelgap.commands.inputs import Columns
+        from labelgap.commands.inputs import Columns, open_model
+        from labelgap.commands.outputs import check_output
         from labelgap.commands.resuming import resumable
         from labelgap.datasets import write_records
-        from labelgap.estimators import load
 
-        fitted, columns = load(model), Columns(text, tags, labels, separator)
+        check_output("--output", output, data, model, table=True)
+        fitted, columns = open_model(model), Columns(text, tags, labels, separator)
         names, files = learning.names_of(fitted), {"data": data, "model": model}
         with (
             waiting(f"Fitting {folds} models …", quiet or json),
@@ -228,11 +230,12 @@ def complete(
     """
     with one_error(checkpoint):
         from labelgap.commands import gaps, learning
-        from labelgap.commands.inputs import Columns
+        from labelgap.commands.inputs import Columns, open_model
+        from labelgap.commands.outputs import check_output
         from labelgap.commands.resuming import resumable
-        from labelgap.estimators import load
 
-        fitted, columns = load(model), Columns(text, labels=labels)
+        check_output("--output", output, data, model, table=True)
+        fitted, columns = open_model(model), Columns(text, labels=labels)
         names = learning.names_of(fitted) or [f"label {j}" for j in range(fitted.n_labels_)]
         with (
             waiting(f"Fitting {folds + 1} models …", quiet or json),
@@ -251,6 +254,8 @@ def explain(
     top: Annotated[int, typer.Option(min=1, help="So many features and labels.")] = 10,
     text: Text = "",
     tags: Tags = "",
+    labels: LabelColumns = "",
+    separator: Separator = None,
     json: Json = False,
 ) -> None:
     """Say which features and which known labels of a row argue for a label.
@@ -259,13 +264,13 @@ def explain(
     """
     with one_error():
         from labelgap.commands import gaps
-        from labelgap.commands.inputs import Columns
-        from labelgap.estimators import load
+        from labelgap.commands.inputs import Columns, open_model
 
-        found = gaps.explain(load(model), data, Columns(text, tags), row, label, top)
+        columns = Columns(text, tags, labels, separator)
+        found = gaps.explain(open_model(model), data, columns, row, label, top)
         if json:
             parts = {"features": [list(a) for a in found.features], "labels": [list(a) for a in found.labels]}
-            typer.echo(json_module.dumps({"decision": found.decision} | parts, ensure_ascii=False))
+            typer.echo(as_json({"decision": found.decision} | parts))
             return
         typer.echo(f"decision {found.decision:+.3f}: {'yes' if found.decision > 0 else 'no'}")
         for kind, arguments in (("feature", found.features), ("known label", found.labels)):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from labelgap.commands.inputs import check_file, open_model
+from labelgap.commands.outputs import check_output
 from labelgap.datasets import read, write
 from labelgap.persistence import read_header
 
 
 def inspect(path: Path) -> dict[str, Any]:
     """Return what a model is, without reading its arrays."""
-    header = read_header(path)
+    header = open_model(path, read_header)
     attributes = header["attributes"]
 
     def plain(name: str) -> Any:
@@ -34,8 +36,8 @@ def inspect(path: Path) -> dict[str, Any]:
 
 def convert(source: Path, target: Path) -> dict[str, int]:
     """Write features and labels again in the format of another ending."""
-    if not source.is_file():
-        raise FileNotFoundError(f"There is no file {source}; check the path.")
+    check_file(source)
+    check_output("The target", target, source)
     X, Y, feature_names, label_names = read(source)
     write(target, X, Y, feature_names=feature_names, label_names=label_names)
     return {"rows": X.shape[0], "features": X.shape[1], "labels": Y.shape[1]}

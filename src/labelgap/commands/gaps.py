@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from labelgap.commands.inputs import Columns, Data, load_data
-from labelgap.commands.learning import data_for, names_of
+from labelgap.commands.inputs import Columns, Data
+from labelgap.commands.learning import check_tags, columns_of, data_for, names_of, tag_counts
 from labelgap.datasets import write_records
+from labelgap.datasets.tabular import table_format
 from labelgap.estimators.text.vectorizers import without_markup
 from labelgap.gaps import Audit, Completed, Explanation
 from labelgap.gaps import audit as run_audit
@@ -25,6 +26,7 @@ SNIPPET = 80
 def audit(model: Any, path: Path, given: Columns, *, folds: int, seed: int) -> tuple[Audit, Data]:
     """Audit the labels of a file by models like this one."""
     data = data_for(model, path, given, labels=True)
+    check_tags(data, path)
     found = run_audit(data.X, data.Y, seeded_like(model, seed), n_folds=folds, random_state=seed)
     return found, data
 
@@ -68,7 +70,7 @@ def audit_summary(found: Audit, data: Data, top: int) -> dict[str, Any]:
             found.missing.expected_precision(top), 4
         ),
         "assumption": "missing at random per label",
-    }
+    } | tag_counts(data)
 
 
 def complete(model: Any, path: Path, given: Columns, *, folds: int, seed: int) -> tuple[Completed, Data]:
@@ -96,8 +98,7 @@ def write_completed(path: Path, found: Completed, data: Data, names: Sequence[st
 
 def explain(model: Any, path: Path, given: Columns, row: int, label: str, top: int) -> Explanation:
     """Say why a label is given to a row of a file."""
-    labelled = bool(given.tags or given.labels or getattr(model, "columns_", {}).get("tags"))
-    data = data_for(model, path, given, labels=labelled) if labelled else load_data(path, given, labels=False)
+    data = _with_known_labels(model, path, given)
     if not 0 <= row < len(data):
         raise ValueError(f"--row {row} is out of range; {path} has rows 0 to {len(data) - 1}.")
     names = names_of(model)
@@ -107,5 +108,17 @@ def explain(model: Any, path: Path, given: Columns, row: int, label: str, top: i
     return run_explain(model, x, place, Y=data.Y, known=known, top=top)
 
 
+def _with_known_labels(model: Any, path: Path, given: Columns) -> Data:
+    """Return a file's rows, with labels where the user says or where the model's own columns are there."""
+    if given.tags or given.labels or table_format(path) is None:
+        return data_for(model, path, given, labels=True)
+    data = data_for(model, path, given, labels=False)
+    columns = columns_of(model, given)
+    kept = {columns.tags, *(columns.given_labels or ())} - {""}
+    if not kept or data.records is None or not kept <= data.records[0].keys():
+        return data
+    return data_for(model, path, given, labels=True)
+
+
 def _number(label: str) -> int | str:
-    return int(label) if label.isdigit() else label
+    return int(label) if label.isdecimal() else label

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from labelgap.commands.terminal import WrongOption
 from labelgap.datasets import Documents, read, read_documents
 from labelgap.datasets.tabular import table_format
+from labelgap.estimators import load
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,13 @@ class Columns:
     tags: str = ""
     labels: str = ""
     separator: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.separator == "":
+            raise WrongOption("--separator is empty; say what stands between tags, such as ';', or leave it out.")
+        name, count = max(Counter(_names(self.labels)).items(), key=lambda item: item[1], default=("", 1))
+        if count > 1:
+            raise WrongOption(f"--labels names {name!r} {count} times; name each column once.")
 
     @property
     def texts(self) -> list[str]:
@@ -33,12 +43,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class Data:
-    """Rows X (texts or features), labels Y where there are any, their names, and the records of a table."""
+    """Rows X (texts or features), labels Y where there are any, their names, and the records of a table.
+
+    Where a column lists tags and a model has names, ``tags`` are all of the file, ``unknown_tags`` those it lacks.
+    """
 
     X: Any
     Y: Any
     label_names: list[str] | None = None
     records: list[dict[str, Any]] | None = None
+    tags: frozenset[str] | None = None
+    unknown_tags: frozenset[str] = frozenset()
 
     @property
     def is_text(self) -> bool:
@@ -49,12 +64,29 @@ class Data:
         return len(self.X) if self.is_text else self.X.shape[0]
 
 
+def check_file(path: Path) -> None:
+    """Refuse a path that is no file."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; pass a file in it.")
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}; check the path.")
+
+
+def open_model(path: Path, read: Callable[[Path], Any] = load) -> Any:
+    """Return a model, or what ``read`` takes from one; a folder that holds none is called one."""
+    try:
+        return read(path)
+    except FileNotFoundError as error:
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder and no model; pass what `labelgap fit` wrote.") from error
+        raise
+
+
 def load_data(
     path: Path, columns: Columns, *, label_names: Sequence[str] | None = None, least: int = 1, labels: bool = True
 ) -> Data:
     """Read a file that a user passed; ``labels`` says whether it must have some."""
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}; check the path.")
+    check_file(path)
     if table_format(path) is None:
         X, Y, _, names = read(path)
         return Data(X, Y, names)

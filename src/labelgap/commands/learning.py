@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import scipy.sparse as sp
 
 from labelgap.commands.inputs import Columns, Data, load_data
 from labelgap.commands.options import find_class, make_estimator, parse_options
+from labelgap.commands.outputs import check_output
 from labelgap.commands.resuming import resumable
 from labelgap.datasets import write, write_records
-from labelgap.datasets.documents import find_separator
+from labelgap.datasets.documents import find_separator, split_tags, unpacked
 from labelgap.datasets.tabular import table_format
 from labelgap.estimators import MultiLabelEstimator, Tagger
 from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
@@ -41,8 +45,7 @@ def fit(
 
     With a ``checkpoint`` the seed is 0 where none is given: what goes on must draw the same numbers.
     """
-    if not output.absolute().parent.is_dir():
-        raise FileNotFoundError(f"--output {output} is in no existing folder; make {output.absolute().parent} first.")
+    check_output("--output", output, path)
     if checkpoint is not None and seed is None:
         seed = 0
     with progress(None, f"Reading {path.name}", 0):
@@ -84,7 +87,8 @@ def _separator(columns: Columns, data: Data) -> str:
     """Return what stands between tags, so that the next file is read as this one was."""
     if columns.separator or not columns.tags or data.records is None:
         return columns.separator or ""
-    return find_separator([record[columns.tags] for record in data.records]) or " "
+    values = unpacked([record[columns.tags] for record in data.records])
+    return find_separator(values) or (" " if any(isinstance(value, str) for value in values) else "")
 
 
 def columns_of(model: Any, given: Columns) -> Columns:
@@ -103,12 +107,40 @@ def data_for(model: Any, path: Path, given: Columns, *, labels: bool) -> Data:
     columns = columns_of(model, given)
     if not labels:
         columns = Columns(text=columns.text)
+    names = names_of(model)
     with progress(None, f"Reading {path.name}", 0):
-        data = load_data(path, columns, label_names=names_of(model) if columns.tags else None, labels=labels)
+        data = load_data(path, columns, label_names=names if columns.tags else None, labels=labels)
     if isinstance(model, Tagger) != data.is_text:
         wants = "texts: pass a table and --text" if isinstance(model, Tagger) else "features, not texts"
         raise ValueError(f"The model takes {wants}.")
-    return data
+    if not labels or names is None:
+        return data
+    return _with_tags(data, columns, names) if columns.tags else _in_order(data, names, path)
+
+
+def _with_tags(data: Data, columns: Columns, names: Sequence[str]) -> Data:
+    """Return data that know the tags of their file."""
+    if data.records is None:
+        return data
+    lists = split_tags([record[columns.tags] for record in data.records], columns.separator)
+    tags = frozenset(tag for one in lists for tag in one)
+    return replace(data, tags=tags, unknown_tags=tags - set(names))
+
+
+def _in_order(data: Data, names: list[str], path: Path) -> Data:
+    """Return data whose columns of labels are a model's, in its order."""
+    if data.label_names is None or data.label_names == names:
+        return data
+    for one, others, what in ((names, data.label_names, "lacks"), (data.label_names, names, "has besides them")):
+        odd = [name for name in one if name not in set(others)]
+        if odd:
+            raise ValueError(f"{path} must have the labels of the model, in any order; it {what} {_some(odd)}.")
+    place = {name: j for j, name in enumerate(data.label_names)}
+    return replace(data, Y=data.Y[:, [place[name] for name in names]], label_names=names)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (" …" if len(names) > 3 else "")
 
 
 def names_of(model: Any) -> list[str] | None:
@@ -131,18 +163,29 @@ def predict(model: Any, data: Data, *, top: int | None) -> Iterator[dict[str, An
 def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: Data) -> None:
     """Write predictions in the format of a file's ending.
 
-    A table has tags and scores in one column each, as lists or separated by commas; any other format has the
-    features with the predicted labels.
+    A table has tags and scores in one column each, as lists, or in CSV and TSV as texts that the commands read as the
+    same tags; any other format has the features with the predicted labels.
     """
     if table_format(path) is None:
         _write_with_features(path, rows, model, data)
         return
-    lists = table_format(path) in ("jsonl", "parquet")
-    values = (
-        [row["row"], *(row[name] if lists else ",".join(map(str, row[name])) for name in ("tags", "scores"))]
-        for row in rows
-    )
+    found = list(rows)
+    cell: Callable = list
+    if table_format(path) in ("csv", "tsv"):
+        cell = _as_text(path, [row["tags"] for row in found], columns_of(model, Columns()).separator)
+    values = ([row["row"], cell(row["tags"]), cell(row["scores"])] for row in found)
     write_records(path, ["row", "tags", "scores"], values)
+
+
+def _as_text(path: Path, lists: list[list[str]], separator: str | None) -> Callable[[list], str]:
+    """Return how lists of tags become texts that read as the same lists: with the model's separator, or as JSON."""
+    mark = separator or ","
+    if split_tags([mark.join(tags) for tags in lists], separator) == lists:
+        return lambda values: mark.join(map(str, values))
+    warnings.warn(
+        f"Tags with {mark!r} between them could not be told apart, so {path} has them as JSON lists.", stacklevel=2
+    )
+    return lambda values: json.dumps(values, ensure_ascii=False)
 
 
 def _write_with_features(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: Data) -> None:
@@ -169,6 +212,22 @@ def evaluate(model: Any, data: Data) -> dict[str, float]:
         for start in range(0, len(labels), rows)
     )
     return {name: round(float(value), 6) for name, value in measure(metrics, blocks).items()}
+
+
+def check_tags(data: Data, path: Path) -> None:
+    """Warn of the tags of a file that a model does not know, and refuse a file all of whose tags it does not."""
+    if not data.tags or not data.unknown_tags:
+        return
+    some = _some(sorted(data.unknown_tags))
+    if data.tags == data.unknown_tags:
+        raise ValueError(f"The model knows none of the {len(data.tags)} tags of {path} ({some}); check both files.")
+    found = f"{len(data.unknown_tags)} of {len(data.tags)}"
+    warnings.warn(f"unknown tags: {found} in {path} are not in the model and left out ({some}).", stacklevel=2)
+
+
+def tag_counts(data: Data) -> dict[str, int]:
+    """Return how many tags a file has, and how many of them the model does not know; nothing without tags."""
+    return {} if data.tags is None else {"tags": len(data.tags), "unknown tags": len(data.unknown_tags)}
 
 
 def _depths(n_labels: int) -> tuple[int, ...]:

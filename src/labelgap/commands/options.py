@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from labelgap.commands.terminal import WrongOption
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.methods import list_classes
 
@@ -22,7 +23,7 @@ def find_class(name: str) -> type[MultiLabelEstimator]:
     >>> find_class("LEMN")
     Traceback (most recent call last):
         ...
-    ValueError: --method LEMN is not known; did you mean LEML? `labelgap methods` lists them all.
+    labelgap.commands.terminal.WrongOption: --method LEMN is not known; did you mean LEML? ...
     """
     classes = list_classes()
     by_lower = {known.lower(): known for known in classes}
@@ -30,7 +31,7 @@ def find_class(name: str) -> type[MultiLabelEstimator]:
     if known is None:
         near = difflib.get_close_matches(name.lower(), by_lower, 3)
         meant = f"did you mean {' or '.join(by_lower[one] for one in near)}? " if near else ""
-        raise ValueError(f"--method {name} is not known; {meant}`labelgap methods` lists them all.")
+        raise WrongOption(f"--method {name} is not known; {meant}`labelgap methods` lists them all.")
     return classes[known]
 
 
@@ -58,14 +59,14 @@ def parse_options(cls: type, words: Sequence[str]) -> dict[str, Any]:
     >>> parse_options(find_class("LEML"), ["--alhpa", "1"])
     Traceback (most recent call last):
         ...
-    ValueError: --alhpa is no option of LEML; did you mean --alpha? It has --n-components, --alpha, ...
+    labelgap.commands.terminal.WrongOption: --alhpa is no option of LEML; did you mean --alpha? ...
     """
     known, found, rest = parameters_of(cls), {}, [part for word in words for part in _halves(word)]
     while rest:
         word = rest.pop(0)
         name = word.removeprefix("--").replace("-", "_")
         if not word.startswith("--") or name not in known:
-            raise ValueError(_no_option(word, cls, list(known)))
+            raise WrongOption(_no_option(word, cls, list(known)))
         found[name] = _value(rest.pop(0)) if rest and not _is_option(rest[0]) else True
     return found
 

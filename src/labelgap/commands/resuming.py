@@ -11,7 +11,7 @@ from typing import Any
 
 from labelgap import __version__
 from labelgap.checkpoints import checkpointing
-from labelgap.commands.inputs import Columns
+from labelgap.commands.inputs import Columns, check_file
 
 
 @contextmanager
@@ -33,7 +33,6 @@ def checksum_of(path: Path) -> str:
     if path.is_dir():
         parts = {part.name: checksum_of(part) for part in sorted(path.iterdir())}
         return hashlib.sha256(repr(parts).encode()).hexdigest()
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}; check the path.")
+    check_file(path)
     with open(path, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

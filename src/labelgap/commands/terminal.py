@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json as json_module
+import math
 import sys
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,14 +33,21 @@ Checkpoint = Annotated[
 ]
 
 
+class WrongOption(ValueError):
+    """An option that there is not, or a value that it cannot have."""
+
+
 @contextmanager
 def one_error(checkpoint: Path | None = None) -> Iterator[None]:
-    """Turn what a user can mend into one line and the exit code 1; Ctrl-C is 130."""
+    """Turn what a user can mend into one line and the exit code 1, 2 for a wrong option; Ctrl-C is 130."""
     try:
-        yield
+        with _notices():
+            yield
+    except BrokenPipeError:  # whoever read the output has enough of it; typer ends quietly
+        raise
     except (ValueError, OSError, ImportError, TypeError) as error:
         typer.echo(f"labelgap: {error}", err=True)
-        raise typer.Exit(1) from error
+        raise typer.Exit(2 if isinstance(error, WrongOption) else 1) from error
     except KeyboardInterrupt:
         kept = checkpoint is not None and checkpoint.is_dir()
         what = f"the same command goes on from {checkpoint}" if kept else "nothing was written"
@@ -46,10 +55,39 @@ def one_error(checkpoint: Path | None = None) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def show(found: dict[str, Any], as_json: bool) -> None:
+@contextmanager
+def _notices() -> Iterator[None]:
+    """Show a warning as one line, as an error is shown."""
+
+    def tell(message: Warning | str, *_: Any) -> None:
+        typer.echo(f"labelgap: {message}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = tell  # type: ignore[assignment]
+        yield
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, null for what is no finite number.
+
+    >>> as_json({"P@1": float("nan"), "tags": ["é", 0.5]})
+    '{"P@1": null, "tags": ["é", 0.5]}'
+    """
+    return json_module.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def show(found: dict[str, Any], json: bool) -> None:
     """Print names and values."""
-    if as_json:
-        typer.echo(json_module.dumps(found, ensure_ascii=False, indent=1))
+    if json:
+        typer.echo(as_json(found, 1))
         return
     from rich.console import Console
     from rich.table import Table

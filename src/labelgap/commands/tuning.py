@@ -10,11 +10,13 @@ from typing import Any
 from labelgap.commands.inputs import Columns, load_data
 from labelgap.commands.learning import remember
 from labelgap.commands.options import find_class, make_estimator, parameters_of, parse_options
+from labelgap.commands.outputs import check_output
+from labelgap.commands.terminal import WrongOption
 from labelgap.datasets import write_records
-from labelgap.datasets.tabular import table_format
 from labelgap.estimators import Tagger
 from labelgap.model_selection import Tuning
 from labelgap.model_selection import tune as run_tune
+from labelgap.model_selection.criteria import get_criterion
 from labelgap.model_selection.selection import shown
 from labelgap.model_selection.spaces import WITHIN_TAGGER, space_of
 from labelgap.runtime import progress
@@ -39,9 +41,11 @@ def tune(
     **options: Any,
 ) -> Tuning:
     """Tune a method on a file, write what was tried and the model of the best; ``options`` are those of tune."""
-    _check_outputs(output, table)
+    check_output("--output", output, path)
+    check_output("--table", table, path, table=True)
     fixed, grids = fixed_and_searched(method, words, grid)
     model: Any = make_estimator(method, (), seed, jobs).set_params(**fixed)
+    _check_metric(options.get("metric", "P@1"), model)
     if not grids and fixed.keys() & space_of(model).keys():
         grids = [_rest_of_space(model, fixed)]
     with progress(None, f"Reading {path.name}", 0):
@@ -74,7 +78,7 @@ def fixed_and_searched(method: str, words: Sequence[str], grid: str) -> tuple[di
     fixed = {name: value for name, value in given.items() if name not in axes}
     grids = [part | axes for part in _read_grid(grid)]
     for name in {name for part in grids for name in part} - parameters_of(cls).keys() - parameters_of(Tagger).keys():
-        raise ValueError(f"--grid names {name!r}, which is no parameter of {cls.__name__}.")
+        raise WrongOption(f"--grid names {name!r}, which is no parameter of {cls.__name__}.")
     return fixed, [part for part in grids if part]
 
 
@@ -111,13 +115,11 @@ def _of_method(name: str) -> str:
     return name.removeprefix(WITHIN_TAGGER)
 
 
-def _check_outputs(output: Path | None, table: Path | None) -> None:
-    """Refuse at once what could not be written after hours."""
-    for option, path in (("--output", output), ("--table", table)):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise FileNotFoundError(f"{option} {path} is in no existing folder; make {path.absolute().parent} first.")
-    if table is not None and table_format(table) is None:
-        raise ValueError(f"--table {table}: the ending says no table; use .csv, .tsv, .jsonl or .parquet.")
+def _check_metric(metric: str, model: Any) -> None:
+    try:
+        get_criterion(metric, model)
+    except ValueError as error:
+        raise WrongOption(f"--metric {metric} cannot be used: {error}") from error
 
 
 def _several(value: Any) -> Any:
@@ -139,10 +141,10 @@ def _read_grid(text: str) -> Grids:
     try:
         found = json.loads(text) if text else {}
     except ValueError as error:
-        raise ValueError(f'--grid is no JSON ({error}); write it like {{"alpha": [0.1, 1, 10]}}.') from error
+        raise WrongOption(f'--grid is no JSON ({error}); write it like {{"alpha": [0.1, 1, 10]}}.') from error
     parts = found if isinstance(found, list) else [found]
     if not all(isinstance(part, dict) and all(isinstance(v, list) and v for v in part.values()) for part in parts):
-        raise ValueError(f'--grid {text} has no list of values for each parameter; write {{"alpha": [0.1, 1, 10]}}.')
+        raise WrongOption(f'--grid {text} has no list of values for each parameter; write {{"alpha": [0.1, 1, 10]}}.')
     return parts
 
 
@@ -150,7 +152,7 @@ def _rest_of_space(model: Any, fixed: Mapping[str, Any]) -> dict[str, list[Any]]
     rest = {name: values for name, values in space_of(model).items() if name not in fixed}
     if not rest:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
-        raise ValueError(f"{names} leave nothing to tune; give several values, such as --alpha 0.1,1,10.")
+        raise WrongOption(f"{names} leave nothing to tune; give several values, such as --alpha 0.1,1,10.")
     return rest
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -29,7 +30,8 @@ def read_arff(path: PathLike, labels: PathLike | Sequence[str] | int | None = No
         The ARFF file.
     labels : path, list of str, int, or None
         Which attributes are labels: those named in a Mulan XML file, those named in a list, or the last ``labels``
-        ones. ``None`` takes the XML file of the same name beside ``path``.
+        ones. ``None`` takes the XML file of the same name beside ``path``, or that of the name without "-train" or
+        "-test".
 
     Returns
     -------
@@ -120,13 +122,16 @@ def write_arff(
 
 
 def _beside(path: PathLike) -> Path:
-    plain = _xml_name(Path(path))
-    for candidate in [plain, *(plain.with_name(plain.name + ending) for ending in COMPRESSIONS)]:
-        if candidate.exists():
+    own = _xml_name(Path(path))
+    # Mulan has one XML file for both parts of a set: emotions.xml with emotions-train.arff.
+    shared = own.with_name(re.sub(r"(.)[-_](train|test)\.xml$", r"\1.xml", own.name, flags=re.IGNORECASE))
+    names = list(dict.fromkeys((own, shared)))
+    for candidate in (name.with_name(name.name + ending) for name in names for ending in ("", *COMPRESSIONS)):
+        if candidate.is_file():
             return candidate
     raise ValueError(
-        f"{path}: no {plain.name} beside it says which attributes are labels; "
-        "pass labels= with the Mulan XML file, a list of names, or how many of the last attributes are labels."
+        f"{path}: no {' or '.join(name.name for name in names)} beside it says which attributes are labels; "
+        "put the XML file of the data set, which names them, into the same folder."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -47,7 +48,8 @@ def read_documents(
     text : str or sequence of str
         The columns that hold the text; several are joined by a line break.
     tags : str, optional
-        A column that lists the tags of a document, in one string or as a list.
+        A column that lists the tags of a document, in one string or as a list. Where every string is a JSON list of
+        strings, it is read as one.
     labels : sequence of str, optional
         A column for each label instead: 1 or 0, yes or no, true or false; blank is unknown.
     separator : str, optional
@@ -91,7 +93,10 @@ def split_tags(values: Sequence[Any], separator: str | None = None) -> list[list
     [['a', 'b'], ['b'], []]
     >>> split_tags(["red wine, cheese", ["a b"]])
     [['red wine', 'cheese'], ['a b']]
+    >>> split_tags(['["red, dry", "wine"]', "[]", ""])
+    [['red, dry', 'wine'], [], []]
     """
+    values = unpacked(values)
     mark = find_separator(values) if separator is None else separator
     return [_split(value, mark) for value in values]
 
@@ -102,7 +107,34 @@ def find_separator(values: Sequence[Any]) -> str | None:
     >>> find_separator(["red wine, cheese", None]), find_separator(["a b"])
     (',', None)
     """
-    return next((mark for mark in SEPARATORS if any(mark in text for text in values if isinstance(text, str))), None)
+    texts = [value for value in unpacked(values) if isinstance(value, str)]
+    return next((mark for mark in SEPARATORS if any(mark in text for text in texts)), None)
+
+
+def unpacked(values: Sequence[Any]) -> Sequence[Any]:
+    """Return a column of tags with lists for its strings, if each that is not blank is a JSON list of strings.
+
+    >>> unpacked(['["a b"]', ""]), unpacked(['["a b"]', "c"])
+    ([['a b'], None], ['["a b"]', 'c'])
+    """
+    found = []
+    for value in values:
+        one = _json_list(value) if isinstance(value, str) and value.strip() else value
+        if isinstance(one, str) and one.strip():
+            return values
+        found.append(None if isinstance(one, str) else one)
+    return found
+
+
+def _json_list(text: str) -> Any:
+    """Return the list of strings that a text is in JSON, or else the text."""
+    if not text.lstrip().startswith("["):
+        return text
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return text
+    return found if all(isinstance(part, str) for part in found) else text
 
 
 def _split(value: Any, separator: str | None) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import lzma
 import os
+import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -67,11 +69,16 @@ def _frozen(content: bytes) -> NDArray[np.uint8]:
 
 
 def read_text(path: PathLike) -> str:
-    """Return a file's text: UTF-8, or Latin-1 where it is not valid UTF-8."""
+    """Return a file's text: UTF-8, or Latin-1 with a warning where it is not valid UTF-8."""
     content = read_bytes(path).tobytes()
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{path} is UTF-16 text; save it as UTF-8.")
     try:
         return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        found = f"line {line} has the byte 0x{error.object[error.start]:02X}"
+        warnings.warn(f"{path} is not UTF-8 ({found}), so all of it is read as Latin-1.", stacklevel=2)
         return content.decode("latin-1")
 
 
