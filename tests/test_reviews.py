@@ -429,6 +429,16 @@ def test_an_export_of_lists_has_lists(tmp_path):
     assert [json.loads(line)["tags"] for line in content.decode().splitlines()] == [["a", "b c"], ["b c"], []]
 
 
+def test_an_export_of_lists_written_as_json_has_such_lists(tmp_path):
+    path = tmp_path / "posts.csv"
+    write_records(path, ["text", "tags"], iter([["x", '["a, b", "é"]'], ["y", "[]"], ["z", ""]]))
+    accepted = [review(number, number, "a, b", "accept") for number in (1, 2)]
+    name, content = export_labels(material_of(path, ["a, b", "é"], Columns("text", "tags")), accepted)
+    (tmp_path / name).write_bytes(content)
+    tags = [record["tags"] for record in read_records(tmp_path / name)]
+    assert tags == ['["a, b", "é"]', '["a, b"]', '["a, b"]']
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_an_export_writes_lists_where_a_row_among_lists_has_none(tmp_path, ending):
     path = tmp_path / f"posts.{ending}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from labelgap.datasets import write_records
-from labelgap.datasets.documents import find_separator, split_tags
+from labelgap.datasets.documents import find_separator, split_tags, unpacked
 from labelgap.datasets.files import read_bytes, replacing, uncompressed_name
 from labelgap.datasets.tabular import table_format
 from labelgap.serve.reviews.material import Material
@@ -54,6 +55,7 @@ class _Tags:
         values = [record[self.column] for record in material.records]
         texts = [value for value in values if isinstance(value, str)]
         self.has_lists = any(value is not None and not isinstance(value, str) for value in values)
+        self.in_json = any(text.strip() for text in texts) and unpacked(values) is not values
         self.separator = material.columns.separator or find_separator(texts)
         mark = self.separator or " "
         self.joint = f"{mark} " if mark.strip() and any(f"{mark} " in text for text in texts) else mark
@@ -71,6 +73,8 @@ class _Tags:
         return self.separator if isinstance(value, str) else None
 
     def _join(self, tags: list[str]) -> str:
+        if self.in_json:
+            return json.dumps(tags, ensure_ascii=False)
         for tag in tags:
             if split_tags([tag], self.separator) != [[tag]]:
                 mark = self.separator or "blank"
