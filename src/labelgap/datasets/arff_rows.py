@@ -36,10 +36,10 @@ class Attribute:
 class Lines:
     """The lines of a file that are not empty and no comment; ``number`` is that of the latest."""
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, encoding: str | None = None) -> None:
         self.path = path
         self.number = 0
-        self._lines = read_text(path).split("\n")
+        self._lines = read_text(path, encoding).split("\n")
 
     def __iter__(self) -> Iterator[str]:
         while self.number < len(self._lines):

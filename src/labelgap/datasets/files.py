@@ -68,9 +68,11 @@ def _frozen(content: bytes) -> NDArray[np.uint8]:
     return np.frombuffer(content, np.uint8)
 
 
-def read_text(path: PathLike) -> str:
-    """Return a file's text: UTF-8, or Latin-1 with a warning where it is not valid UTF-8."""
+def read_text(path: PathLike, encoding: str | None = None) -> str:
+    """Return a file's text, by default UTF-8, or Latin-1 with a warning where it is not valid UTF-8."""
     content = read_bytes(path).tobytes()
+    if encoding is not None:
+        return content.decode(encoding)
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(f"{path} is UTF-16 text; save it as UTF-8.")
     try:

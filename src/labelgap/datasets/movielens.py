@@ -92,7 +92,7 @@ def read_items(path: PathLike, size: int) -> Features:
     >>> [names[j] for j in X.indices]
     ['genre:Drama', 'decade:1990s']
     """
-    lines = Lines(path)
+    lines = Lines(path, "latin-1")
     about = []
     for _, _, date, _, _, *flags in _numbered(lines, 5 + len(_GENRES), size):
         genres = [name for name, flag in zip(_GENRES, flags) if _whole(lines, flag, "a flag", 0, 1)]
