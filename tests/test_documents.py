@@ -245,3 +245,8 @@ def test_equal_tables_are_equal_files(tmp_path):
 def test_json_lines_keep_letters(tmp_path):
     write_records(tmp_path / "a.jsonl", ["x"], [["ü"]])
     assert (tmp_path / "a.jsonl").read_text(encoding="utf-8") == json.dumps({"x": "ü"}, ensure_ascii=False) + "\n"
+
+
+def test_brackets_without_end_are_a_tag_like_others():
+    deep = "[" * 100_000
+    assert split_tags([deep, '["a"]']) == [[deep], ['["a"]']]

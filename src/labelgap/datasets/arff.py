@@ -131,7 +131,7 @@ def _beside(path: PathLike) -> Path:
             return candidate
     raise ValueError(
         f"{path}: no {' or '.join(name.name for name in names)} beside it says which attributes are labels; "
-        "put the XML file of the data set, which names them, into the same folder."
+        "put the XML file of the data set, which names them, into the same folder (read_arff also takes labels=)."
     )
 
 

@@ -132,7 +132,7 @@ def _json_list(text: str) -> Any:
         return text
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter where brackets are nested without end
         return text
     return found if all(isinstance(part, str) for part in found) else text
 
