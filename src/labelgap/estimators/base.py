@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import os
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags, get_tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap import __version__
 from labelgap.estimators.about import About
 from labelgap.estimators.parameters import check_choice, check_k, is_float_type
+from labelgap.estimators.scores import Scores
 from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics import PrecisionAtK
@@ -28,11 +31,25 @@ from labelgap.persistence import ModelFileError, read_model, write_model
 from labelgap.runtime import n_threads, progress, threads
 
 
-class MultiLabelEstimator(BaseEstimator):
+class Outcome(NamedTuple):
+    """How learning ended: what to warn of, and the Ctrl-C that ended it once there was something to store."""
+
+    warning: str | None = None
+    interrupt: KeyboardInterrupt | None = None
+
+    def report(self, stacklevel: int = 2) -> None:
+        """Raise the interrupt again, or warn; call it when everything is stored."""
+        if self.interrupt is not None:
+            raise self.interrupt
+        if self.warning is not None:
+            warnings.warn(self.warning, ConvergenceWarning, stacklevel=stacklevel + 1)
+
+
+class MultiLabelEstimator(BaseEstimator, ABC):
     """An estimator of label matrices that may have gaps.
 
-    A subclass fits, and gives decision values block by block; where it can rank or score single cells without making
-    whole blocks, it says so by overriding ``_topk`` and ``_known_scores``.
+    A subclass checks its parameters, learns from validated rows and labels, and gives the scores of validated rows;
+    validation, prediction, ranking, model files and scikit-learn's conventions are here.
     """
 
     about: ClassVar[About]
@@ -48,18 +65,15 @@ class MultiLabelEstimator(BaseEstimator):
 
     @abstractmethod
     def _check_parameters(self) -> Any:
-        """Refuse parameters that mean nothing."""
+        """Raise ValueError for parameters that are out of range."""
 
     @abstractmethod
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
-        """Learn from validated rows and labels, and set attributes.
-
-        Returns what is left to do once nothing can be lost any more: warn, or raise an interrupt again.
-        """
+    def _learn(self, X: Any, labels: Labels) -> Outcome | None:
+        """Learn from validated rows and labels, set the fitted attributes, and say how it ended."""
 
     @abstractmethod
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        """Yield the decision values of validated rows, some rows after the other, as (rows, L) arrays."""
+    def _scores(self, X: Any) -> Scores:
+        """Return the decision values of validated rows."""
 
     def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
         """Learn from rows X and labels Y.
@@ -77,12 +91,17 @@ class MultiLabelEstimator(BaseEstimator):
         -------
         self
         """
+        return self._fit(X, Y, observed)
+
+    def _fit(self, X: Any, Y: Any, observed: Any, *side: Any) -> Self:
+        """Validate, learn, and report how it ended; ``side`` is handed on to :meth:`_learn`."""
         self._check_parameters()
         with self._unchanged_on_error(), threads(self.n_jobs):
             X, labels = self._check_fit(X, Y, observed)
             self.container_, self.n_labels_ = labels.container, labels.shape[1]
-            conclude = self._learn(X, labels)
-        conclude()
+            outcome = self._learn(X, labels, *side)
+        if outcome is not None:
+            outcome.report(stacklevel=3)
         return self
 
     def decision_function(self, X: Any) -> NDArray:
@@ -93,13 +112,13 @@ class MultiLabelEstimator(BaseEstimator):
         check_is_fitted(self)
         with threads(self.n_jobs):
             # In the blocks of predict, so that rounding cannot make the two disagree.
-            return np.concatenate(list(self._decision_blocks(self._check_rows(X))))
+            return np.concatenate(list(self._scores(self._check_rows(X)).blocks()))
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row, in the container and the encoding that ``Y`` had in :meth:`fit`."""
         check_is_fitted(self)
         with threads(self.n_jobs):
-            parts = [sp.csr_array(block > 0) for block in self._decision_blocks(self._check_rows(X))]
+            parts = [sp.csr_array(block > 0) for block in self._scores(self._check_rows(X)).blocks()]
         return self.container_.pack(sp.csr_array(sp.vstack(parts)))
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray, NDArray]:
@@ -110,7 +129,7 @@ class MultiLabelEstimator(BaseEstimator):
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         with threads(self.n_jobs):
-            return self._topk(self._check_rows(X), int(k))
+            return self._scores(self._check_rows(X)).topk(int(k))
 
     def score(self, X: Any, y: Any, observed: Any = None) -> float:
         """Return the precision at 1 over known cells; rows without a known positive are left out.
@@ -121,8 +140,9 @@ class MultiLabelEstimator(BaseEstimator):
         X, labels = self._check_rows(X), as_labels(y, observed, self.absent)  # type: ignore[arg-type]
         self._check_match(X, labels)
         with threads(self.n_jobs):
-            scores = self._topk(X, 1) if labels.complete else self._known_scores(X, labels)
-        return PrecisionAtK(1).update(labels, scores).compute()
+            scores = self._scores(X)
+            at_known = scores.topk(1) if labels.complete else scores.known(labels)
+        return PrecisionAtK(1).update(labels, at_known).compute()
 
     def known_scores(self, X: Any, Y: Any) -> sp.csr_array:
         """Return decision values at the known cells of Y alone, as a sparse matrix with that pattern."""
@@ -130,23 +150,7 @@ class MultiLabelEstimator(BaseEstimator):
         X, labels = self._check_rows(X), as_labels(Y, absent=self.absent)  # type: ignore[arg-type]
         self._check_match(X, labels)
         with threads(self.n_jobs):
-            return self._known_scores(X, labels)
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        """Return the k best of each row, by way of whole blocks."""
-        found = [self._kernels().best_in_rows(block, k) for block in self._decision_blocks(X)]
-        indices, scores = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        return indices, scores
-
-    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        """Return the decision values at known cells, by way of whole blocks."""
-        pattern, parts, start = known_pattern(labels), [], 0
-        for block in self._decision_blocks(X):
-            cells = pattern[start : start + len(block)]
-            rows = np.repeat(np.arange(len(block)), np.diff(cells.indptr))
-            parts.append(block[rows, cells.indices])
-            start += len(block)
-        return sp.csr_array((np.concatenate(parts), pattern.indices, pattern.indptr), shape=pattern.shape)
+            return self._scores(X).known(labels)
 
     def _kernels(self) -> Backend:
         return get_backend(self.device)
@@ -269,11 +273,6 @@ class MultiLabelEstimator(BaseEstimator):
         # Only 0/1 targets; estimator_type stays None, since a classifier's splitter rejects NaN in y.
         tags.classifier_tags = ClassifierTags(multi_class=False, multi_label=True)
         return tags
-
-
-def known_pattern(labels: Labels) -> sp.csr_array:
-    """Return the known cells as a pattern, all of them where nothing is missing."""
-    return labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
 
 
 def _check_rows_match(X: Any, labels: Labels) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics.pairwise import rbf_kernel
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import Outcome
 from labelgap.estimators.growing import GrowingEstimator, Rows
 from labelgap.estimators.low_rank import Iteration
 from labelgap.estimators.parameters import check_choice, check_number
@@ -160,7 +160,7 @@ class LEML(GrowingEstimator):
         self.verbose = verbose
         self.callbacks = callbacks
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
         basis = self._training_basis(X)
         problem = self._problem(basis, labels)
         state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
@@ -168,7 +168,7 @@ class LEML(GrowingEstimator):
         self._store_history(state)
         self._store_all(problem, state, labels)
         self._remember(problem, self._blank_cells(len(labels)), state)
-        return partial(self._conclude, state, interrupt)
+        return self._outcome(state, interrupt)
 
     def _store_all(self, problem: LowRank, state: Alternation, labels: Labels, **side: Any) -> None:
         self._store_features(state.W)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import Outcome
 from labelgap.estimators.leml import LEML
 from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places, row_blocks
 from labelgap.losses import Loss, get_loss
@@ -26,9 +27,8 @@ ADVICE = {
 class QuietLEML(LEML):
     """A LEML that leaves it to its ensemble to warn: filters of warnings are not for threads."""
 
-    def _conclude(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> None:
-        if interrupt is not None:
-            raise interrupt
+    def _outcome(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> Outcome:
+        return Outcome(None, interrupt)
 
 
 class LocalLEML(LocalEstimator):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
@@ -10,10 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from labelgap.checkpoints import Arrays, slot
+from labelgap.estimators.base import Outcome
 from labelgap.estimators.factors import FactorEstimator, FeatureFactors
 from labelgap.estimators.parameters import check_callbacks, check_choice, check_number
 from labelgap.objectives import LowRank
@@ -134,10 +133,8 @@ class LowRankEstimator(FeatureFactors, FactorEstimator):
     def _store_history(self, state: Alternation) -> None:
         self.objective_, self.n_iter_, self.status_ = state.history, state.n_iter, state.status.value
 
-    def _conclude(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> None:
-        """Raise an interrupt again, now that the factors are stored, and say where the fit did not converge."""
-        if interrupt is not None:
-            raise interrupt
+    def _outcome(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> Outcome:
+        """Say how the fit ended."""
         name, message = type(self).__name__, None
         if state.status is Status.MAX_ITER:
             message = (
@@ -149,8 +146,7 @@ class LowRankEstimator(FeatureFactors, FactorEstimator):
                 f"{name} stopped after {state.n_iter} alternations because rounding made F rise; scale the features "
                 "or pass dtype='float64'."
             )
-        if message is not None:
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+        return Outcome(message, interrupt)
 
 
 def _go_on(state: Alternation, kept: Arrays | None) -> None:

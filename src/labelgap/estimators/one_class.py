@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import Outcome
 from labelgap.estimators.growing import ALTERNATIONS, GrowingEstimator, Rows
 from labelgap.estimators.low_rank import Iteration, moves
 from labelgap.estimators.material import Material, check_pair_of_weights, check_symmetric
@@ -234,7 +235,7 @@ class OneClassMF(Recommender, GrowingEstimator):
         with self._unchanged_on_error(), threads(self.n_jobs):
             material = self._material(X, Y, observed, row_graph, label_graph, label_features, row_weights)
             ended = self._fit_material(material)
-        self._conclude(*ended)
+        self._outcome(*ended).report()
         return self
 
     def partial_fit(
@@ -292,6 +293,9 @@ class OneClassMF(Recommender, GrowingEstimator):
         given = [name for name, value in graphs.items() if value is not None]
         if given and past is None and self.n_features_in_:
             raise ValueError(f"{given[0]} needs the rows of before; pass past=(X, Y).")
+
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        return self._outcome(*self._fit_material(self._bind(X, labels)))
 
     def _fit_material(
         self, material: Material, start: tuple[NDArray, NDArray] | None = None
