@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.datasets.records import canonical
-from labelgap.kernels import of
+from labelgap.kernels import get_backend, matmul
 from labelgap.runtime import in_ranges
 
 Random: TypeAlias = "np.random.RandomState | np.random.Generator"
@@ -41,8 +41,8 @@ class Rows:
     def times(self, B: NDArray, part: slice = slice(None)) -> NDArray:
         """X B, of a range of rows."""
         if not sp.issparse(self.X):
-            return of(B).matmul(self.X[part], B)
-        return of(B).spmm(of(B).prepare(self._range(part), self.dtype), B)
+            return matmul(self.X[part], B)
+        return get_backend().spmm(get_backend().prepare(self._range(part), self.dtype), B)
 
     def _range(self, part: slice) -> sp.csr_array:
         """The rows of a range, sharing memory with all of them."""
@@ -91,7 +91,7 @@ class Rows:
     def _dense_sums(self, labels: NDArray, counts: NDArray) -> NDArray[np.float64]:
         """Some columns after the other, so that float64 copies stay small."""
         pointers, members = np.append(0, counts.cumsum()), np.argsort(labels, kind="stable")
-        sums, kernels = np.empty((len(counts), self.d)), of(self.X)
+        sums, kernels = np.empty((len(counts), self.d)), get_backend()
         chosen = kernels.prepare(sp.csr_array((np.ones(self.n), members, pointers), (len(counts), self.n)), float)
         width = max(16, VALUES_PER_BLOCK // self.n)
         for start in range(0, self.d, width):

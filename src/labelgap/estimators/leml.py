@@ -4,26 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import rbf_kernel
 
 from labelgap.estimators.about import About
-from labelgap.estimators.base import Outcome
-from labelgap.estimators.growing import GrowingEstimator, Rows
-from labelgap.estimators.low_rank import Iteration
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.incremental import ALTERNATIONS, Given, check_no_past, partial_fit
+from labelgap.estimators.low_rank import (
+    check_alternation,
+    embed,
+    fit_bound,
+    join_constant,
+    split_constant,
+)
 from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.scores import FactorScores
+from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
-from labelgap.objectives import LowRank, label_cells, make_features
-from labelgap.objectives.cells import AllCellsSquared, Cells
+from labelgap.objectives.cells import label_cells
+from labelgap.objectives.problem import (
+    BoundData,
+    Iteration,
+    Penalties,
+    Problem,
+    SideData,
+    bind,
+    no_positives,
+)
+from labelgap.objectives.update import Memory, Previous
 from labelgap.observations import Labels
-from labelgap.solvers import TRON, Alternation, Direct, NewtonCG, Solver
+from labelgap.solvers import Fit
 
 
-class LEML(GrowingEstimator):
+class LEML(MultiLabelEstimator):
     """A linear multi-label model of low rank, learned from the known labels only.
 
     Minimises over W (d×k) and H (L×k)
@@ -117,6 +133,13 @@ class LEML(GrowingEstimator):
         predict="(z/n + L) k",
     )
 
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
+    label_factors_: NDArray
+    threshold_: float
+    if TYPE_CHECKING:  # what a class declares, every model file must have; older ones have no memory
+        memory_: dict[str, NDArray]
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -160,22 +183,61 @@ class LEML(GrowingEstimator):
         self.verbose = verbose
         self.callbacks = callbacks
 
-    def _learn(self, X: Any, labels: Labels) -> Outcome:
-        basis = self._training_basis(X)
-        problem = self._problem(basis, labels)
-        state = self._start(problem, self._rank(basis.shape[1], labels.shape[1]))
-        interrupt = self._run(problem, state, self._choose_solver(problem))
-        self._store_history(state)
-        self._store_all(problem, state, labels)
-        self._remember(problem, self._blank_cells(len(labels)), state)
-        return self._outcome(state, interrupt)
+    def partial_fit(
+        self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, alternations: int = ALTERNATIONS
+    ) -> Self:
+        """Learn from further rows, which may have further labels, without learning from nothing.
 
-    def _store_all(self, problem: LowRank, state: Alternation, labels: Labels, **side: Any) -> None:
-        self._store_features(state.W)
-        self.label_factors_, self.threshold_ = state.H, get_loss(self.loss).threshold
+        With the rows of before as ``past``, W first learns from the further rows, which stand for the others in what
+        it costs to change it, and H from all rows. Where that lowered F by more than a few ``tol``, alternations over
+        all rows follow, each half step by a few products: with enough of them the result is that of a fit.
+
+        Without them W stays and H alone learns, from the new rows and from what is remembered of the old ones:
+
+            min over h_j of Σ over new rows of ℓ(Y_ij, b_i·h) + ½ (h − h_j)ᵀ (w_j M + α) (h − h_j)
+
+        With squared loss and every label known w_j M = BᵀB, the Gram matrix of all rows before, and this is the
+        recursive form of ridge regression on all of them: exact for this W, as far as the H of the fit was. With
+        gaps and with other losses w_j M stands for a curvature that each label has of its own. A new label starts
+        as one that no old row has or, with ``absent="unknown"``, as one of which they say nothing.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Further rows.
+        Y : array-like, sparse matrix or Labels of shape (n, L)
+            Their labels: those of before first, then new ones. A data frame's columns are matched by name.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where Y is known.
+        past : pair of X and Y, optional
+            Rows learned from before, all or some. Its Y has the labels of before, or the new ones as well; those it
+            does not have are negative there or unknown, as ``absent`` says.
+        alternations : int, default=3
+            The most alternations with ``past``, the first one included; ``tol`` ends them sooner.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        A third label comes with the third and fourth row:
+
+        >>> from labelgap import LEML
+        >>> model = LEML(n_components=2, alpha=0.01, random_state=0)
+        >>> model = model.fit([[1.0, 0.0], [0.0, 1.0]], [[1, 0], [0, 1]])
+        >>> model.partial_fit([[1.0, 0.1], [0.1, 1.0]], [[1, 0, 0], [0, 1, 1]]).n_labels_
+        3
+        """
+        if not hasattr(self, "label_factors_"):
+            check_no_past(past)
+            return self.fit(X, Y, observed)
+        partial_fit(self, Given(X, Y, observed, past, alternations), check_rows=self._check_rows)
+        return self
 
     def _check_parameters(self) -> None:
-        self._check_shared()
+        self._check_common()
+        check_alternation(self)
         check_number("alpha", self.alpha, Real, least=0)
         check_number("alpha_labels", self.alpha_labels, Real, least=0, optional=True)
         check_choice("solver", self.solver, ("auto", "direct", "cg", "tron"))
@@ -183,16 +245,48 @@ class LEML(GrowingEstimator):
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, ("linear", "rbf", "precomputed"))
 
-    def _training_basis(self, X: Any) -> Any:
-        """Return what stands left of W in fit, and keep the training rows where a kernel will ask for them."""
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        self.__dict__.pop("training_rows_", None)
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"kernel='precomputed' takes the n×n kernel matrix of the training rows, and X has shape {X.shape}."
             )
-        self.__dict__.pop("training_rows_", None)
-        if self.kernel not in ("linear", "precomputed"):
+        return fit_bound(self, self._bind(X, labels))
+
+    def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:
+        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        if self.kernel not in ("linear", "precomputed") and not hasattr(self, "training_rows_"):
             self.training_rows_ = X
-        return self._expand(X)
+        return bind(self._expand(X), labels, kernels, dtype, constant=bool(self.fit_intercept))
+
+    def _problem(self, data: BoundData) -> Problem:
+        loss, alpha, n = get_loss(self.loss), float(self.alpha), len(data.labels)
+        blank = None
+        if self.absent != "unknown":
+            blank = label_cells(Labels.of_patterns(no_positives(n)), loss, data.backend, data.dtype)
+        return Problem(
+            data.backend,
+            label_cells(data.labels, loss, data.backend, data.dtype),
+            data.left,
+            data.right,
+            Penalties(alpha, alpha if self.alpha_labels is None else float(self.alpha_labels)),
+            blank_cells=blank,
+        )
+
+    def _store(
+        self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False
+    ) -> None:
+        W, self.label_factors_ = (data.backend.to_numpy(factor) for factor in (fit.W, fit.H))
+        self.feature_factors_, self.intercept_factors_ = split_constant(W, bool(self.fit_intercept))
+        self.threshold_ = get_loss(self.loss).threshold
+        self.__dict__.pop("memory_", None)
+        if memory is not None:
+            self.memory_ = memory._asdict()
+
+    def _previous(self) -> Previous:
+        W = join_constant(self.feature_factors_, self.intercept_factors_, bool(self.fit_intercept))
+        memory = getattr(self, "memory_", None)
+        return Previous(W, self.label_factors_, None if memory is None else Memory(**memory))
 
     def _expand(self, X: Any) -> Any:
         """Return what stands left of W: the features themselves, or their kernel with the training rows."""
@@ -207,45 +301,21 @@ class LEML(GrowingEstimator):
             )
         return np.asarray(values, self.dtype)
 
-    def _problem(self, basis: Any, labels: Labels) -> LowRank:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
-        return LowRank(
-            label_cells(labels, get_loss(self.loss), kernels, dtype),
-            make_features(basis, kernels, dtype, constant=self.fit_intercept),
-            alpha_left=float(self.alpha),
-            alpha_right=None if self.alpha_labels is None else float(self.alpha_labels),
-        )
+    def _embed(self, X: Any) -> NDArray:
+        kernels = get_backend()
+        return embed(self._expand(X), self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
 
-    def _problem_with(self, rows: Rows, **side: Any) -> tuple[LowRank, Cells | None]:
-        return self._problem(self._expand(rows.X), rows.labels), self._blank_cells(len(rows.labels))
-
-    def _blank_cells(self, rows: int) -> Cells | None:
-        """Return the cells of a label that none of so many rows has; None where an absent label is unknown."""
-        if self.absent == "unknown":
-            return None
-        nothing = Labels.of_patterns(sp.csr_array((rows, 1), dtype=bool))
-        return label_cells(nothing, get_loss(self.loss), self._kernels(), np.dtype(self.dtype).type)
-
-    def _choose_solver(self, problem: LowRank) -> Solver:
-        name = self.solver
-        if name == "auto":
-            name = "direct" if isinstance(problem.cells, AllCellsSquared) else "cg"
-        solvers: dict[str, Solver] = {"direct": Direct(), "cg": NewtonCG(), "tron": TRON()}
-        return solvers[name]
+    def _scores(self, X: Any) -> FactorScores:
+        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())
 
     def _check_loaded(self) -> None:
-        self._check_memory()
-        rows = self.training_rows_.shape[0] if hasattr(self, "training_rows_") else self.n_features_in_
         k = len(self.intercept_factors_)
+        if hasattr(self, "memory_"):
+            Memory(**self.memory_).check(len(self.label_factors_), k)
+        rows = self.training_rows_.shape[0] if hasattr(self, "training_rows_") else self.n_features_in_
         shapes = (self.feature_factors_.shape, self.label_factors_.shape)
         if shapes != ((rows, k), (self.n_labels_, k)):
             raise ValueError(f"factors of shapes {shapes} for {rows} features, {self.n_labels_} labels and rank {k}")
-
-    def _previous_factors(self) -> tuple[NDArray, NDArray]:
-        return self._stacked_factors(), self.label_factors_
-
-    def _embed(self, X: Any) -> NDArray:
-        return self._embed_features(self._expand(X))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap.clustering import cluster, different_rows
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.kernels import of
+from labelgap.kernels import matmul
 from labelgap.runtime import threads, wide_blas
 
 # From k-means++ seeds five rounds come within 1 % of the error at convergence, and the Nyström error is the same.
@@ -180,7 +180,7 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         size = max(1, VALUES_PER_BLOCK // width)
         for rows in gen_batches(X.shape[0], size):
             near = _kernel(X[rows].astype(np.float64), self.landmarks_, self.gamma_)
-            yield rows, of(near).matmul(near, self.whitening_).astype(X.dtype, copy=False)
+            yield rows, matmul(near, self.whitening_).astype(X.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

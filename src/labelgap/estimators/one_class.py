@@ -4,35 +4,54 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators.about import About
-from labelgap.estimators.base import Outcome
-from labelgap.estimators.growing import ALTERNATIONS, GrowingEstimator, Rows
-from labelgap.estimators.low_rank import Iteration, moves
-from labelgap.estimators.material import Material, check_pair_of_weights, check_symmetric
-from labelgap.estimators.parameters import check_choice, check_number, check_weights
-from labelgap.estimators.recommending import Recommender
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.incremental import ALTERNATIONS, Further, Given, Rows, check_no_past, partial_fit
+from labelgap.estimators.low_rank import (
+    check_alternation,
+    check_pair_of_weights,
+    check_penalty,
+    check_symmetric,
+    embed,
+    fit_bound,
+    join_constant,
+    split_constant,
+)
+from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights
+from labelgap.estimators.recommending import check_ids, check_newcomers, fold_in, kept_rows, similar
+from labelgap.estimators.scores import FactorScores
+from labelgap.kernels import get_backend
 from labelgap.losses import LOSSES, Loss, get_loss
-from labelgap.objectives import LowRank, make_features
-from labelgap.objectives.cells import AllCellsSquared, Cells, Weights
-from labelgap.objectives.features import Identity
-from labelgap.objectives.graph import GraphPenalty
+from labelgap.objectives.cells import Cells, Weights
 from labelgap.objectives.one_class import OneClass
+from labelgap.objectives.problem import (
+    BoundData,
+    Iteration,
+    Penalties,
+    Problem,
+    SideData,
+    bind,
+    graph_terms,
+    no_positives,
+)
+from labelgap.objectives.update import Memory, Previous
 from labelgap.observations import Labels
 from labelgap.observations.joining import stacked, widened
 from labelgap.runtime import threads
-from labelgap.solvers import TRON, Alternation, Direct, GradientDescent, NewtonCG, Solver
-from labelgap.solvers.base import LinearMap
+from labelgap.solvers import Fit
 
 
-class OneClassMF(Recommender, GrowingEstimator):
+class OneClassMF(MultiLabelEstimator):
     """Low-rank scores for positive–unlabelled data, with features and graphs of rows and labels.
 
     Minimises over W and H, with s = B Cᵀ, B = X W (or B = W without features) and C = Z H (or C = H)
@@ -142,6 +161,17 @@ class OneClassMF(Recommender, GrowingEstimator):
         predict="(z/n + L) k",
     )
 
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
+    label_factors_: NDArray
+    threshold_: float
+    unlabelled_share_: float
+    if TYPE_CHECKING:  # what a class declares, every model file must have; these depend on parameters
+        memory_: dict[str, NDArray]
+        row_factors_: NDArray
+        seen_: sp.csr_array
+        row_weights_: NDArray
+
     def __init__(
         self,
         n_components: int | None = None,
@@ -231,12 +261,7 @@ class OneClassMF(Recommender, GrowingEstimator):
         -------
         self
         """
-        self._check_parameters()
-        with self._unchanged_on_error(), threads(self.n_jobs):
-            material = self._material(X, Y, observed, row_graph, label_graph, label_features, row_weights)
-            ended = self._fit_material(material)
-        self._outcome(*ended).report()
-        return self
+        return self._fit(X, Y, observed, SideData(row_graph, label_graph, label_features, row_weights))
 
     def partial_fit(
         self,
@@ -276,53 +301,89 @@ class OneClassMF(Recommender, GrowingEstimator):
         -------
         self
         """
-        graphs = {"row_graph": row_graph, "label_graph": label_graph, "label_features": label_features}
-        if hasattr(self, "label_factors_"):
-            self._check_side(past, graphs)
-        return self._grow(X, Y, observed, past, alternations, **graphs, row_weights=row_weights)
+        side = SideData(row_graph, label_graph, label_features, row_weights)
+        if not hasattr(self, "label_factors_"):
+            check_no_past(past)
+            return self._fit(X, Y, observed, side)
+        check_side(self, past, side)
+        partial_fit(
+            self,
+            Given(X, Y, observed, past, alternations),
+            check_rows=self._check_further,
+            prepare=lambda rows, before: self._further(rows, before, side),
+            kept=None if self.n_features_in_ else Rows(None, Labels.of_patterns(self.seen_)),
+        )
+        return self
 
-    def _check_side(self, past: Any, graphs: dict[str, Any]) -> None:
-        """Refuse label features that the model does not have or lacks, and graphs of rows that are gone."""
-        has = hasattr(self, "label_feature_factors_")
-        if has != (graphs["label_features"] is not None):
-            raise ValueError(
-                "label_features is missing; pass the features of all labels, new ones last."
-                if has
-                else f"This {type(self).__name__} was fitted without label_features; leave them out, or fit it again."
-            )
-        given = [name for name, value in graphs.items() if value is not None]
-        if given and past is None and self.n_features_in_:
-            raise ValueError(f"{given[0]} needs the rows of before; pass past=(X, Y).")
+    def recommend(self, users: Any, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
+        """Return the indices and scores of the k best labels for each user, two (users, k) arrays, best first.
 
-    def _learn(self, X: Any, labels: Labels) -> Outcome:
-        return self._outcome(*self._fit_material(self._bind(X, labels)))
+        Parameters
+        ----------
+        users : array of int, or a sparse or dense matrix of shape (users, L)
+            Numbers of training rows, or the positives of newcomers, who are folded in.
+        k : int
+            How many.
+        exclude_seen : bool
+            Leave out the labels that a user already has. Where fewer than k are left, the last have the score −∞.
+        """
+        check_is_fitted(self)
+        check_k(k, self.n_labels_)
+        with threads(self.n_jobs):
+            if sp.issparse(users) or np.ndim(users) == 2:
+                seen = check_newcomers("users", users, self.n_labels_)
+                factors = self.fold_in_rows(seen)
+            else:
+                ids = check_ids("users", users, len(kept_rows(self)))
+                factors, seen = self.row_factors_[ids], self.seen_[ids]
+            kernels = get_backend()
+            hidden = kernels.prepare(seen, factors.dtype) if exclude_seen else None
+            indices, scores = kernels.topk(factors, self.label_factors_, int(k), hidden)
+        return indices, scores - scores.dtype.type(self.threshold_)
 
-    def _fit_material(
-        self, material: Material, start: tuple[NDArray, NDArray] | None = None
-    ) -> tuple[Alternation, KeyboardInterrupt | None]:
-        """Solve and store; return how it ended, which is said once nothing can be lost any more."""
-        problem = self._problem(material)
-        near = start is not None and moves(*start)
-        state = Alternation(*start) if near else self._start(problem, self._rank_of(material))  # type: ignore[misc]
-        interrupt = self._run(problem, state, self._choose_solver(problem))
-        self.container_, self.n_labels_ = material.labels.container, material.labels.shape[1]
-        self._store_history(state)
-        importance = material.importance
-        self._store_all(problem, state, material.labels, row_weights=None if importance.uniform else importance.rows)
-        self._remember(problem, self._blank_cells(material), state)
-        return state, interrupt
+    def similar_labels(self, labels: Any, k: int = 10) -> tuple[NDArray, NDArray]:
+        """Return the k labels most similar to each of the given ones, and the cosines of their centred factors.
 
-    def _store_all(
-        self, problem: LowRank, state: Alternation, labels: Labels, *, row_weights: Any = None, **side: Any
-    ) -> None:
-        self._store_factors(problem, state.W, state.H, labels)
-        if hasattr(self, "row_factors_") and row_weights is not None:
-            self.row_weights_ = np.ravel(row_weights).astype(float)
-        self.unlabelled_share_ = self._counted_share(labels)
-        self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
+        A label is not its own neighbour.
+        """
+        check_is_fitted(self)
+        ids = check_ids("labels", labels, self.n_labels_)
+        check_k(k, self.n_labels_ - 1)
+        with threads(self.n_jobs):
+            return similar(self.label_factors_, ids, int(k), get_backend())
+
+    similar_items = similar_labels
+
+    def fold_in_rows(self, positives: Any) -> NDArray:
+        """Return the factors of new rows from their positives, shape (rows, L), without training again.
+
+        They minimise the same objective while the labels' factors are held, with the mean of the training rows for p
+        and α. Where only a share of the unlabelled cells was drawn in training, all of them count here, by that share.
+        """
+        check_is_fitted(self)
+        positives = check_newcomers("positives", positives, self.n_labels_)
+        one_class = self._one_class((None, self.n_labels_))
+        p, q = one_class.weights
+        weights = Weights.of(float(np.mean(p)) * self.unlabelled_share_, q)
+        with threads(self.n_jobs):
+            return fold_in(positives, self.label_factors_, one_class, weights, self.alpha, get_backend())
+
+    def fold_in_labels(self, positives: Any) -> NDArray:
+        """Return the factors of new labels from the training rows that have them, shape (labels, n)."""
+        check_is_fitted(self)
+        rows = kept_rows(self)
+        positives = check_newcomers("positives", positives, len(rows))
+        one_class = self._one_class((len(rows), None))
+        p, q = one_class.weights
+        weights = Weights.of(float(np.mean(q)) * self.unlabelled_share_, p)
+        alpha = self.alpha if self.alpha_labels is None else self.alpha_labels
+        importance = Weights(1.0, self.row_weights_[:, None]) if hasattr(self, "row_weights_") else Weights()
+        with threads(self.n_jobs):
+            return fold_in(positives, rows, one_class, weights, alpha, get_backend(), importance)
 
     def _check_parameters(self) -> None:
-        self._check_shared()
+        self._check_common()
+        check_alternation(self)
         get_loss(self.loss)
         if not isinstance(self.loss_unlabelled, Loss):
             check_choice("loss_unlabelled", self.loss_unlabelled, tuple(LOSSES))
@@ -340,123 +401,129 @@ class OneClassMF(Recommender, GrowingEstimator):
         check_choice("solver", self.solver, ("auto", "cg", "tron", "gd", "direct"))
         check_choice("precompute", self.precompute, (True, False, "auto"))
 
-    def _material(
-        self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
-    ) -> Material:
-        """Return validated data, or say what is wrong with them."""
-        if X is None:
-            labels = self._check_labels(
-                Y,
-                observed,
-                missing="Y is None; pass the positives, one row for each user and one column for each label.",
-                empty="Y has shape {shape}; pass at least one row and one label.",
-            )
-            self.n_features_in_ = 0
-            self.__dict__.pop("feature_names_in_", None)
-        else:
-            X, labels = self._check_fit(X, Y, observed)
-        return self._bind(X, labels, row_graph, label_graph, label_features, row_weights)
+    def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
+        """Return validated rows, which may be None, and labels."""
+        if X is not None:
+            return super()._check_fit(X, Y, observed)
+        labels = self._check_labels(
+            Y,
+            observed,
+            missing="Y is None; pass the positives, one row for each user and one column for each label.",
+            empty="Y has shape {shape}; pass at least one row and one label.",
+        )
+        self.n_features_in_ = 0
+        self.__dict__.pop("feature_names_in_", None)
+        return None, labels
 
     def _check_labels(self, Y: Any, observed: Any, X: Any = None, *, missing: str, empty: str) -> Labels:
         """Return positives alone: whatever is not a known one is unlabelled, and to keep what is known costs n·L."""
         labels = super()._check_labels(Y, observed, X, missing=missing, empty=empty)
         return Labels.of_patterns(labels.positives, None, labels.container)
 
-    def _bind(
-        self,
-        X: Any,
-        labels: Labels,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
-    ) -> Material:
-        """Return validated rows, which may be None, with validated graphs and weights of theirs."""
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+    def _learn(self, X: Any, labels: Labels, side: SideData | None = None) -> Outcome:
+        return fit_bound(self, self._bind(X, labels, side))
+
+    def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:
+        kernels, dtype, side = self._kernels(), np.dtype(self.dtype).type, side or SideData()
         n, L = labels.shape
-        right = None if label_features is None else self._check_label_features(label_features, L)
-        return Material(
-            labels,
-            Identity(n) if X is None else make_features(X, kernels, dtype, constant=self.fit_intercept),
-            Identity(L) if right is None else make_features(right, kernels, dtype),
-            check_symmetric("row_graph", row_graph, n),
-            check_symmetric("label_graph", label_graph, L),
-            Weights() if row_weights is None else Weights(check_weights("row_weights", row_weights, n)[:, None]),
+        Z, weights = side.label_features, side.row_weights
+        checked = SideData(
+            check_symmetric("row_graph", side.row_graph, n),
+            check_symmetric("label_graph", side.label_graph, L),
+            None if Z is None else check_label_features(Z, L, dtype),
+            None if weights is None else check_weights("row_weights", weights, n),
         )
+        return bind(X, labels, kernels, dtype, constant=bool(self.fit_intercept), side=checked)
 
-    def _check_label_features(self, Z: Any, L: int) -> Any:
-        Z = check_array(Z, accept_sparse="csr", dtype=np.dtype(self.dtype).type, input_name="label_features")
-        if Z.shape[0] != L:
-            raise ValueError(f"label_features has {Z.shape[0]} rows and Y has {L} labels; pass a row for each label.")
-        return Z
-
-    def _problem(self, material: Material) -> LowRank:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+    def _problem(self, data: BoundData) -> Problem:
+        backend, dtype, left, right = data.backend, data.dtype, data.left, data.right
         gamma, label_gamma = self.graph_alpha, self.label_graph_alpha
-        graphs = (material.row_graph, gamma), (material.label_graph, gamma if label_gamma is None else label_gamma)
-        terms = [
-            [] if graph is None or not weight else [GraphPenalty(graph, float(weight), kernels, dtype)]
-            for graph, weight in graphs
-        ]
-        alpha = self._penalty("alpha", self.alpha, material.left, bool(self.fit_intercept))
-        alpha_labels = float(np.mean(alpha))
+        constant = bool(self.fit_intercept) and not left.is_identity
+        alpha = check_penalty("alpha", self.alpha, left.shape[1], constant=constant, dtype=dtype)
+        alpha_labels: Any = float(np.mean(alpha))
         if self.alpha_labels is not None:
-            alpha_labels = self._penalty("alpha_labels", self.alpha_labels, material.right, False)
-        return LowRank(
-            self._cells(material),
-            material.left,
-            material.right,
-            alpha_left=alpha,
-            alpha_right=alpha_labels,
-            left_terms=terms[0],
-            right_terms=terms[1],
-            precompute=self.precompute,
+            alpha_labels = check_penalty("alpha_labels", self.alpha_labels, right.shape[1], constant=False, dtype=dtype)
+        if np.ndim(alpha):
+            alpha = (backend.rows if left.is_identity else backend.array)(alpha, dtype)
+        if np.ndim(alpha_labels):
+            alpha_labels = backend.array(alpha_labels, dtype)
+        cells, blank = self._cells(data)
+        return Problem(
+            backend,
+            cells,
+            left,
+            right,
+            Penalties(alpha, alpha_labels),
+            graph_terms(data.row_graph, gamma),
+            graph_terms(data.label_graph, gamma if label_gamma is None else label_gamma),
+            blank,
+            self.precompute,
         )
-
-    def _penalty(self, name: str, value: Any, side: LinearMap, constant: bool) -> Any:
-        """Return a penalty as a number or a column, with that of the constant feature where there is one."""
-        if np.ndim(value) == 0:
-            check_number(name, value, Real, least=0)
-            return float(value)
-        constant = constant and not isinstance(side, Identity)
-        column = check_weights(name, value, side.shape[1] - constant)
-        if constant:
-            column = np.append(column, column.mean())
-        return column[:, None].astype(self.dtype)
 
     def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
         weights = check_pair_of_weights("weight_unlabelled", self.weight_unlabelled, shape)
         return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
 
-    def _cells(self, material: Material) -> Cells:
-        kernels, dtype, labels = self._kernels(), np.dtype(self.dtype).type, material.labels
-        one_class = replace(self._one_class(labels.shape), importance=material.importance)
-        if self._counted_share(labels) == 1:
-            return one_class.cells(labels.positives, kernels, dtype)
-        rng = check_random_state(self.random_state)
-        return one_class.sampled_cells(labels.positives, float(self.negative_ratio), rng, kernels, dtype)
+    def _cells(self, data: BoundData) -> tuple[Cells, Cells]:
+        """Return the cells that count, and those of a label that none of the rows has."""
+        labels, backend, dtype, n = data.labels, data.backend, data.dtype, len(data.labels)
+        share = counted_share(self.negatives, self.negative_ratio, labels)
+        one_class = replace(self._one_class(labels.shape), importance=data.importance)
+        if share == 1:
+            cells = one_class.cells(labels.positives, backend, dtype)
+        else:
+            rng = check_random_state(self.random_state)
+            cells = one_class.sampled_cells(labels.positives, float(self.negative_ratio), rng, backend, dtype)
+        p, q = one_class.weights
+        blank = replace(one_class, weights=Weights(p, float(np.mean(q)) * share))
+        return cells, blank.cells(no_positives(n), backend, dtype)
 
-    def _counted_share(self, labels: Labels) -> float:
-        positives, cells = labels.positives.nnz, labels.shape[0] * labels.shape[1]
-        if self.negatives == "all" or positives == cells:
-            return 1.0
-        return min(1.0, float(self.negative_ratio) * positives / (cells - positives))
+    def _store(
+        self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False
+    ) -> None:
+        W, H = (data.backend.to_numpy(factor) for factor in (fit.W, fit.H))
+        self._store_rows(data, problem, fit, further)
+        for name in ("memory_", "label_feature_factors_"):
+            self.__dict__.pop(name, None)
+        if memory is not None:
+            self.memory_ = memory._asdict()
+        if not problem.right.is_identity:
+            self.label_feature_factors_ = H
+        self.label_factors_ = data.backend.to_numpy(problem.right.times(fit.H))
+        if not further:
+            featureless = problem.left.is_identity
+            constant = bool(self.fit_intercept) and not featureless
+            self.feature_factors_, self.intercept_factors_ = split_constant(W[:0] if featureless else W, constant)
+            self.unlabelled_share_ = counted_share(self.negatives, self.negative_ratio, data.labels)
+            self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
 
-    def _rank_of(self, material: Material) -> int:
-        left, right = material.left, material.right
-        rows = "rows" if isinstance(left, Identity) else "features"
-        labels = "labels" if isinstance(right, Identity) else "label features"
-        constant = bool(self.fit_intercept) and not isinstance(left, Identity)
-        return self._rank(left.shape[1] - constant, right.shape[1], f"{rows}, {labels}")
+    def _store_rows(self, data: BoundData, problem: Problem, fit: Fit, further: bool) -> None:
+        """Keep factors, positives and weights of the rows where they are asked for; further rows follow the others."""
+        kept = hasattr(self, "row_factors_") if further else problem.left.is_identity or self.keep_rows
+        weights = None if data.importance.uniform else np.ravel(data.importance.rows).astype(float)
+        rows = data.backend.to_numpy(problem.left.times(fit.W)) if kept else None
+        seen = data.labels.positives
+        if kept and further:
+            weights = self._grown_row_weights(weights, len(seen.indptr) - 1)
+            rows = np.vstack([self.row_factors_, rows])
+            seen = stacked(widened(Labels.of_patterns(self.seen_), seen.shape[1]), data.labels).positives
+        for name in ("row_factors_", "seen_", "row_weights_"):
+            self.__dict__.pop(name, None)
+        if rows is not None:
+            self.row_factors_, self.seen_ = rows, seen
+            if weights is not None:
+                self.row_weights_ = weights
+
+    def _previous(self) -> Previous:
+        features, H = self.feature_factors_, getattr(self, "label_feature_factors_", self.label_factors_)
+        W = self.row_factors_
+        if len(features):
+            W = join_constant(features, self.intercept_factors_, bool(self.fit_intercept))
+        memory = getattr(self, "memory_", None)
+        return Previous(W, H, None if memory is None else Memory(**memory))
 
     def _check_further(self, X: Any) -> Any:
+        """Return validated features of further rows, or None where the model has none."""
         if bool(self.n_features_in_) == (X is not None):
             return X if X is None else self._check_rows(X)
         name = type(self).__name__
@@ -466,28 +533,18 @@ class OneClassMF(Recommender, GrowingEstimator):
             else f"X is given, and this {name} was fitted without features of rows; pass None."
         )
 
-    def _all_alike(self, **side: Any) -> bool:
-        given = any(value is not None for value in side.values())
-        return bool(self.n_features_in_) and not given and isinstance(self.weight_unlabelled, Real)
-
-    def _check_past(self, past: Any, n_labels: int, names: NDArray | None) -> Rows:
-        rows = super()._check_past(past, n_labels, names)
-        if not self.n_features_in_ and len(rows.labels) != len(self.row_factors_):
+    def _further(self, rows: Rows, before: Rows | None, side: SideData) -> Further:
+        """Say what there is to know of further rows beside their features and positives."""
+        if self.n_features_in_:
+            return Further(side, alike=not side.given and isinstance(self.weight_unlabelled, Real))
+        assert before is not None
+        if len(before.labels) != len(self.row_factors_):
             raise ValueError(
-                f"The Y of past has {len(rows.labels)} rows, and this {type(self).__name__} knows its "
+                f"The Y of past has {len(before.labels)} rows, and this {type(self).__name__} knows its "
                 f"{len(self.row_factors_)} rows by number; pass them all, in their order."
             )
-        return rows
-
-    def _kept_past(self) -> Rows | None:
-        return None if self.n_features_in_ else Rows(None, Labels.of_patterns(self.seen_))
-
-    def _learn_all(
-        self, before: Rows, rows: Rows, alternations: int, *, row_weights: Any = None, **side: Any
-    ) -> KeyboardInterrupt | None:
-        if not self.n_features_in_:
-            row_weights = self._grown_row_weights(row_weights, len(rows.labels))
-        return super()._learn_all(before, rows, alternations, row_weights=row_weights, **side)
+        side = replace(side, row_weights=self._grown_row_weights(side.row_weights, len(rows.labels)))
+        return Further(side, fold_in=partial(self._fold_in_further, rows.labels, side.row_weights))
 
     def _grown_row_weights(self, given: Any, further: int) -> NDArray | None:
         """Return the weights of the kept rows, then of so many further ones; None where no row has any.
@@ -502,77 +559,35 @@ class OneClassMF(Recommender, GrowingEstimator):
         new = np.ones(further) if given is None else check_weights("row_weights", given, further)
         return np.append(getattr(self, "row_weights_", np.ones(n)), new)
 
-    def _fold_in_further(
-        self, problem: LowRank, labels: Labels, H: NDArray, *, row_weights: Any = None, **side: Any
-    ) -> NDArray:
+    def _fold_in_further(self, labels: Labels, row_weights: Any, problem: Problem, H: NDArray) -> NDArray:
         """Return the factors of newcomers that have the weights and penalties of these rows, the last ones."""
         further = np.arange(-len(labels), 0)
-        p, q = self._one_class(problem.cells.shape).weights.of_rows(further)
+        one_class, alpha = self._one_class(problem.cells.shape), problem.penalties.left
+        p, q = one_class.weights.of_rows(further)
         importance = Weights() if row_weights is None else Weights(row_weights[further, None])
-        alpha = problem.penalty_left.alpha
+        alpha = problem.backend.to_numpy(alpha)[further] if np.ndim(alpha) else alpha
+        C = problem.backend.to_numpy(problem.right.times(problem.backend.array(H, H.dtype)))
         weights = Weights(p, q * self.unlabelled_share_)
-        alpha = alpha[further] if np.ndim(alpha) else alpha  # type: ignore[index]
-        return self._fold_in(labels.positives, problem.right.times(H), weights, importance, alpha)
-
-    def _problem_with(self, rows: Rows, **side: Any) -> tuple[LowRank, Cells | None]:
-        material = self._bind(*rows, **side)
-        return self._problem(material), self._blank_cells(material)
-
-    def _blank_cells(self, material: Material) -> Cells | None:
-        """Return the cells of a label that none of the rows has."""
-        n = len(material.labels)
-        p, q = self._one_class((n, None)).weights
-        weights = Weights(p, float(np.mean(q)) * self.unlabelled_share_)
-        one_class = replace(self._one_class((None, None)), weights=weights, importance=material.importance)
-        nothing = sp.csr_array((n, 1), dtype=bool)
-        return one_class.cells(nothing, self._kernels(), np.dtype(self.dtype).type)
-
-    def _store_further(self, B: NDArray, labels: Labels, *, row_weights: Any = None, **side: Any) -> None:
-        if not hasattr(self, "row_factors_"):
-            return
-        weights = self._grown_row_weights(row_weights, len(B))
-        if weights is not None:
-            self.row_weights_ = weights
-        self.row_factors_ = np.vstack([self.row_factors_, B])
-        seen = stacked(widened(Labels.of_patterns(self.seen_), labels.shape[1]), labels)
-        self.seen_ = seen.positives
-
-    def _choose_solver(self, problem: LowRank) -> Solver:
-        solvers: dict[str, Solver] = {"cg": NewtonCG(), "tron": TRON(), "gd": GradientDescent(), "direct": Direct()}
-        if self.solver != "auto":
-            return solvers[self.solver]
-        return solvers["direct" if isinstance(problem.cells, AllCellsSquared) and problem.plain else "cg"]
-
-    def _store_factors(self, problem: LowRank, W: NDArray, H: NDArray, labels: Labels) -> None:
-        for name in ("label_feature_factors_", "row_factors_", "seen_", "row_weights_"):
-            self.__dict__.pop(name, None)
-        featureless = isinstance(problem.left, Identity)
-        if featureless:
-            self.feature_factors_, self.intercept_factors_ = W[:0], np.zeros_like(H[0])
-        else:
-            self._store_features(W)
-        if not isinstance(problem.right, Identity):
-            self.label_feature_factors_ = H
-        self.label_factors_ = problem.right.times(H)
-        if featureless or self.keep_rows:
-            self.row_factors_, self.seen_ = problem.left.times(W), labels.positives
-
-    def _previous_factors(self) -> tuple[NDArray, NDArray]:
-        W = self._stacked_factors() if len(self.feature_factors_) else self.row_factors_
-        return W, getattr(self, "label_feature_factors_", self.label_factors_)
+        return fold_in(labels.positives, C, one_class, weights, alpha, get_backend(), importance)
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         """Return features; of a model without features, the numbers of training rows, all of them for None."""
         if reset or self.n_features_in_:
             return super()._check_rows(X, reset=reset)
-        return np.arange(len(self.row_factors_)) if X is None else self._check_ids("X", X, len(self.row_factors_))
+        return np.arange(len(self.row_factors_)) if X is None else check_ids("X", X, len(self.row_factors_))
 
     def _embed(self, X: Any) -> NDArray:
-        return self._embed_features(X) if self.n_features_in_ else self.row_factors_[X]
+        if not self.n_features_in_:
+            return self.row_factors_[X]
+        return embed(X, self.feature_factors_, self.intercept_factors_, get_backend(), self.dtype)
+
+    def _scores(self, X: Any) -> FactorScores:
+        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())
 
     def _check_loaded(self) -> None:
-        self._check_memory()
         k = self.label_factors_.shape[1]
+        if hasattr(self, "memory_"):
+            Memory(**self.memory_).check(len(self.label_factors_), k)
         shapes: dict[str, tuple[int, ...]] = {
             "label_factors_": (self.n_labels_, k),
             "feature_factors_": (self.n_features_in_, k),
@@ -583,3 +598,33 @@ class OneClassMF(Recommender, GrowingEstimator):
         for name, shape in shapes.items():
             if getattr(self, name).shape != shape:
                 raise ValueError(f"{name} has shape {getattr(self, name).shape}, expected {shape}")
+
+
+def check_label_features(Z: Any, L: int, dtype: Any) -> Any:
+    """Return validated features of L labels."""
+    Z = check_array(Z, accept_sparse="csr", dtype=dtype, input_name="label_features")
+    if Z.shape[0] != L:
+        raise ValueError(f"label_features has {Z.shape[0]} rows and Y has {L} labels; pass a row for each label.")
+    return Z
+
+
+def check_side(model: OneClassMF, past: Any, side: SideData) -> None:
+    """Refuse label features that the model does not have or lacks, and graphs of rows that are gone."""
+    has = hasattr(model, "label_feature_factors_")
+    if has != (side.label_features is not None):
+        raise ValueError(
+            "label_features is missing; pass the features of all labels, new ones last."
+            if has
+            else f"This {type(model).__name__} was fitted without label_features; leave them out, or fit it again."
+        )
+    given = [name for name in side.given if name != "row_weights"]
+    if given and past is None and model.n_features_in_:
+        raise ValueError(f"{given[0]} needs the rows of before; pass past=(X, Y).")
+
+
+def counted_share(negatives: str, ratio: float, labels: Labels) -> float:
+    """Return the share of the unlabelled cells that count: 1, or less where they are subsampled."""
+    positives, cells = labels.positives.nnz, labels.shape[0] * labels.shape[1]
+    if negatives == "all" or positives == cells:
+        return 1.0
+    return min(1.0, float(ratio) * positives / (cells - positives))

@@ -1,5 +1,5 @@
-"""Arrays in, arrays out: the only room that names a device."""
+"""What is computed on a device: sparse products, sums over cells and rankings, behind one interface."""
 
-from labelgap.kernels.base import Backend, Cell, Sparse, get_backend, of
+from labelgap.kernels.base import BACKENDS, Backend, Cell, Sparse, get_backend, matmul, matmul_t, namespace, qr, svd, whole
 
-__all__ = ["Backend", "Cell", "Sparse", "get_backend", "of"]
+__all__ = ["BACKENDS", "Backend", "Cell", "Sparse", "get_backend", "matmul", "matmul_t", "namespace", "qr", "svd", "whole"]

@@ -6,6 +6,10 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+import array_api_compat
+import numpy as np
+import scipy.linalg
+
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
@@ -42,14 +46,31 @@ class CellModel(NamedTuple):
 class Backend(Protocol):
     """What every device must do. A is sparse n×d or n×L, B is n×k or d×k, H is L×k.
 
-    Sums are float64 whatever the arrays are. Ties in a ranking go to the lower index.
+    Dense arrays are of any library that follows the Python array API standard, and dense arithmetic is written with
+    :func:`namespace`; what has no such standard (sparse products, sums over cells, rankings) is here. Sums are float64
+    whatever the arrays are. Ties in a ranking go to the lower index.
     """
 
     def array(self, values: Any, dtype: Any) -> Any:
         """Bring a dense array to the device."""
 
+    def rows(self, values: Any, dtype: Any) -> Any:
+        """Bring a dense array that has a row for each row of the data; these may lie in shards."""
+
+    def zeros(self, A: Sparse, k: int, dtype: Any) -> Any:
+        """Zeros with a row for each row of A and k columns."""
+
+    def to_numpy(self, array: Any) -> Any:
+        """Bring an array back as a NumPy array."""
+
     def prepare(self, matrix: Any, dtype: Any) -> Sparse:
-        """Bring a sparse matrix to the device."""
+        """Bring a sparse matrix, with a row for each row of the data, to the device."""
+
+    def prepare_graph(self, matrix: Any, dtype: Any) -> Sparse:
+        """Bring a sparse matrix with a row and a column for each row of the data to the device."""
+
+    def eigh(self, A: Any) -> tuple[Any, Any]:
+        """The eigenvalues, ascending, and eigenvectors of a symmetric float64 matrix, which may be overwritten."""
 
     def transpose(self, A: Sparse) -> Sparse:
         """Aᵀ, prepared; kept with A, so that it is made once."""
@@ -119,22 +140,58 @@ class Backend(Protocol):
         """
 
 
+# Where the backend of each device is, as "module" or "module:function"; a function returns the backend.
+BACKENDS = {"auto": "labelgap.kernels.cpu", "cpu": "labelgap.kernels.cpu"}
+
+
 def get_backend(device: str = "auto") -> Backend:
     """Return the backend of a device name.
 
     >>> get_backend("cpu").__name__
     'labelgap.kernels.cpu'
     """
-    if device not in ("auto", "cpu"):
-        raise ValueError(f"device={device!r} is not available; use 'auto' or 'cpu'.")
-    return importlib.import_module("labelgap.kernels.cpu")
+    if device not in BACKENDS:
+        names = " or ".join(repr(name) for name in BACKENDS)
+        raise ValueError(f"device={device!r} is not available; use {names}.")
+    module, _, function = BACKENDS[device].partition(":")
+    backend: Any = importlib.import_module(module)
+    return getattr(backend, function)() if function else backend
 
 
-def of(array: Any) -> Backend:
-    """Return the backend that an array lives on.
+def whole(backend: Backend) -> Backend:
+    """Return the backend of what belongs to labels: that within one that keeps rows in shards, else the same."""
+    return getattr(backend, "whole", backend)
+
+
+def namespace(array: Any) -> Any:
+    """Return the array API namespace of an array.
 
     >>> import numpy as np
-    >>> of(np.zeros(3)).__name__
-    'labelgap.kernels.cpu'
+    >>> float(namespace(np.ones(3)).sum(np.ones(3)))
+    3.0
     """
-    return get_backend("cpu")
+    return array_api_compat.array_namespace(array)
+
+
+def matmul(A: Any, B: Any) -> Any:
+    """A B of dense matrices of any library; NumPy's on the threads of the CPU backend."""
+    return get_backend("cpu").matmul(A, B) if isinstance(A, np.ndarray) else A @ B
+
+
+def matmul_t(A: Any, B: Any) -> Any:
+    """Aᵀ B of dense matrices of any library."""
+    return get_backend("cpu").matmul_t(A, B) if isinstance(A, np.ndarray) else A.T @ B
+
+
+def qr(A: Any) -> tuple[Any, Any]:
+    """Q and R of a tall matrix of any library; NumPy's own function works in float64 whatever A is."""
+    if isinstance(A, np.ndarray):
+        return scipy.linalg.qr(A, mode="economic", check_finite=False)
+    return namespace(A).linalg.qr(A)
+
+
+def svd(A: Any) -> tuple[Any, Any, Any]:
+    """U, the singular values and Vᵀ, thin, of a matrix of any library."""
+    if isinstance(A, np.ndarray):
+        return scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+    return namespace(A).linalg.svd(A, full_matrices=False)

@@ -11,13 +11,14 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.kernels import loops, ranking
 from labelgap.kernels.base import Cell, CellModel, Targets, Weights
 from labelgap.kernels.elementwise import CompiledCell
-from labelgap.runtime import in_ranges
+from labelgap.runtime import in_ranges, wide_blas
 
 SMALL = 1 << 20  # multiply-adds below which a second thread costs more than it saves
 FEW = 1 << 16  # cells of which the same is true
@@ -77,9 +78,31 @@ def array(values: Any, dtype: Any) -> NDArray:
     return np.ascontiguousarray(values, dtype)
 
 
+rows = array
+
+
+def zeros(A: CSR, k: int, dtype: Any) -> NDArray:
+    """Zeros with a row for each row of A."""
+    return np.zeros((A.shape[0], k), dtype)
+
+
+def to_numpy(array: NDArray) -> NDArray:
+    """The array itself."""
+    return array
+
+
 def prepare(matrix: Any, dtype: Any) -> CSR:
     """Return a CSR matrix whose data are of that type; stored zeros are kept."""
     return CSR(sp.csr_array(matrix, dtype=dtype))
+
+
+prepare_graph = prepare
+
+
+def eigh(A: NDArray) -> tuple[NDArray, NDArray]:
+    """Eigenvalues and eigenvectors, with all threads of BLAS where that pays."""
+    with wide_blas():
+        return scipy.linalg.eigh(A, driver="evd", overwrite_a=True)
 
 
 def transpose(A: CSR) -> CSR:

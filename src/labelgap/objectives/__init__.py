@@ -2,7 +2,18 @@
 
 from labelgap.objectives.cells import label_cells
 from labelgap.objectives.features import make_features
-from labelgap.objectives.low_rank import LowRank
+from labelgap.objectives.problem import Problem, SideData, bind, solve, start
 from labelgap.objectives.regression import Regression, regress, ridge
 
-__all__ = ["LowRank", "Regression", "label_cells", "make_features", "regress", "ridge"]
+__all__ = [
+    "Problem",
+    "Regression",
+    "SideData",
+    "bind",
+    "label_cells",
+    "make_features",
+    "regress",
+    "ridge",
+    "solve",
+    "start",
+]

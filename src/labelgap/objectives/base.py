@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import reduce
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from labelgap.kernels import matmul, namespace
 from labelgap.objectives.features import Identity
-from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, inner
+from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, Scalar, inner
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-2, 1e2  # of a row in a form that preconditions, relative to the mean
 
 
-def parabola(value: float, slope: float, curvature: float) -> Callable[[float], float]:
+def parabola(value: Scalar, slope: Scalar, curvature: Scalar) -> Callable[[float], Scalar]:
     """Return t ↦ value + t · slope + ½ t² · curvature.
 
     >>> parabola(1.0, -2.0, 4.0)(0.5)
@@ -23,116 +25,224 @@ def parabola(value: float, slope: float, curvature: float) -> Callable[[float], 
     return lambda step: value + step * slope + 0.5 * step**2 * curvature
 
 
-class Quadratic:
+class Quadratic(ABC):
     """A quadratic objective: along a line it is a parabola, whose three numbers cost one model and one product."""
 
-    def value(self, W: Array) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def value(self, W: Array) -> Scalar:
+        """f(W)."""
 
+    @abstractmethod
     def model(self, W: Array) -> Model:
-        raise NotImplementedError
+        """f, ∇f, the Hessian product and the Kronecker form at W."""
 
-    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+    def along(self, W: Array, S: Array) -> Callable[[float], Scalar]:
         """t ↦ f(W + t S)."""
         model = self.model(W)
         return parabola(model.value, inner(model.gradient, S), inner(S, model.hessp(S)))
 
 
+@dataclass(frozen=True)
 class Ridge(Quadratic):
     """½ Σ_i α_i ‖w_i − a_i‖², with one α for all rows or an array of shape (rows, 1); a is 0 unless it is given.
 
-    >>> import numpy as np
-    >>> Ridge(2.0).value(np.ones((2, 2)))
+    >>> float(Ridge(2.0).value(np.ones((2, 2))))
     4.0
     """
 
+    alpha: float | Array
+    at: Array | None = None
     separable = True
 
-    def __init__(self, alpha: float | Array, at: Array | None = None) -> None:
-        self.alpha, self.at = alpha, at
-
-    def value(self, W: Array) -> float:
-        away = self._away(W)
+    def value(self, W: Array) -> Scalar:
+        away = W if self.at is None else W - self.at
         return 0.5 * inner(self.alpha * away, away)
 
     def model(self, W: Array) -> Model:
-        alpha = np.asarray(self.alpha, W.dtype)
-        return Model(self.value(W), alpha * self._away(W), lambda S: alpha * S, Kronecker(self.alpha))
+        away = W if self.at is None else W - self.at
+        alpha = self.alpha if np.ndim(self.alpha) == 0 else namespace(W).astype(self.alpha, W.dtype)
+        gradient = alpha * away
+        return Model(0.5 * inner(gradient, away), gradient, lambda S: alpha * S, Kronecker(self.alpha))
 
-    def _away(self, W: Array) -> Array:
-        return W if self.at is None else W - self.at
+
+@dataclass(frozen=True)
+class Anchor(Quadratic):
+    """½ Σ_j (h_j − a_j)ᵀ (w_j M + α_j) (h_j − a_j): what rows that are gone say about a factor.
+
+    The a_j are the minimisers of sums with about these Hessians. It is such a sum, but for a constant, where the sum
+    is of squares: ridge regression learns on from its last solution and the Gram matrix of the rows.
+
+    Parameters
+    ----------
+    at : array of shape (L, k)
+        The minimisers a_j.
+    M : array of shape (k, k)
+        The curvature that all rows of ``at`` share.
+    weights : float, or array of shape (L, 1)
+        w_j, by which it counts in each. One number leaves a Kronecker form that adds up exactly.
+    ridge : float or array of shape (L, 1)
+        α_j.
+
+    Examples
+    --------
+    >>> float(Anchor(np.zeros((1, 2)), np.eye(2), 1.0, 1.0).value(np.ones((1, 2))))
+    2.0
+    """
+
+    at: Array
+    M: Array
+    weights: Array | float
+    ridge: float | Array
+    separable = True
+
+    def value(self, H: Array) -> Scalar:
+        away = H - self.at
+        return 0.5 * inner(away, self._image(away))
+
+    def model(self, H: Array) -> Model:
+        away = H - self.at
+        image = self._image(away)
+        return Model(0.5 * inner(away, image), image, self._image, self.curvature(H))
+
+    def curvature(self, H: Array) -> Kronecker:
+        """The Hessian, which is the same at every H."""
+        return Kronecker(self.ridge, Identity(self.at.shape[0]), self.M, self.weights)
+
+    def _image(self, S: Array) -> Array:
+        return self.weights * matmul(S, self.M) + self.ridge * S
 
 
-class Through:
+@dataclass(frozen=True)
+class Composed:
     """f(A W): an objective in B = A W becomes one in W, with gradient Aᵀ∇f(B) and Hessian product Aᵀ∇²f(B) A S."""
 
-    def __init__(self, features: LinearMap, inner_objective: Objective) -> None:
-        self.features, self.inner = features, inner_objective
-        self.separable = False
+    features: LinearMap
+    outer: Objective
+    separable = False
 
-    def value(self, W: Array) -> float:
-        return self.inner.value(self.features.times(W))
+    def value(self, W: Array) -> Scalar:
+        return self.outer.value(self.features.times(W))
 
-    def along(self, W: Array, S: Array) -> Callable[[float], float]:
-        return self.inner.along(self.features.times(W), self.features.times(S))
+    def along(self, W: Array, S: Array) -> Callable[[float], Scalar]:
+        return self.outer.along(self.features.times(W), self.features.times(S))
 
     def model(self, W: Array) -> Model:
         A = self.features
-        value, gradient, hessp, kronecker = self.inner.model(A.times(W))
-        near = None if kronecker is None else _through(A, kronecker, W.shape[1])
-        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))), near)
+        value, gradient, hessp, form = self.outer.model(A.times(W))
+        form = None if form is None else _compose_form(A, form, W)
+        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))), form)
 
 
-def _through(A: LinearMap, form: Kronecker, width: int) -> Kronecker:
+def mean(values: Any) -> Any:
+    """Return the mean of a number or an array.
+
+    >>> mean(2.0), float(mean(np.array([[1.0], [2.0]])))
+    (2.0, 1.5)
+    """
+    return values if np.ndim(values) == 0 else namespace(values).mean(values)
+
+
+def _compose_form(A: LinearMap, form: Kronecker, like: Array) -> Kronecker:
     """Put features in front of a form: what stood for each row becomes a mean, and a ridge becomes data."""
     exact = form.exact and np.ndim(form.ridge) == np.ndim(form.weights) == 0
-    data = 0.0 if form.M is None else float(np.mean(form.weights)) * form.M
-    return Kronecker(0.0, A, data + np.mean(form.ridge) * np.eye(width), 1.0, exact)
+    if form.M is not None and isinstance(form.ridge, float) and form.ridge == 0:
+        return Kronecker(0.0, A, mean(form.weights) * form.M, 1.0, exact)
+    xp = namespace(like)
+    unit = xp.eye(like.shape[1], dtype=xp.float64, device=getattr(like, "device", None))
+    data = mean(form.ridge) * unit
+    return Kronecker(0.0, A, data if form.M is None else mean(form.weights) * form.M + data, 1.0, exact)
 
 
+@dataclass(frozen=True)
 class Sum:
-    """f₁ + f₂ + … + constant, all in the same variable: data, penalty, graph, the shards of other machines."""
+    """f₁ + f₂ + … + constant, all in the same variable: data, penalty, graph.
 
-    def __init__(self, terms: Sequence[Objective], constant: float = 0.0) -> None:
-        self.terms, self.constant = list(terms), constant
-        self.separable = all(term.separable for term in terms)
+    Shards of rows are not terms of a sum: they add up below, in the backend, which keeps the Kronecker form exact.
+    """
 
-    def value(self, W: Array) -> float:
-        return sum((term.value(W) for term in self.terms), self.constant)
+    terms: Sequence[Objective]
+    constant: Scalar = 0.0
 
-    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+    @property
+    def separable(self) -> bool:
+        """Whether every term has a Hessian with a block for each row and nothing between them."""
+        return all(term.separable for term in self.terms)
+
+    def value(self, W: Array) -> Scalar:
+        total = self.constant
+        for term in self.terms:
+            total = total + term.value(W)
+        return total
+
+    def along(self, W: Array, S: Array) -> Callable[[float], Scalar]:
         lines = [term.along(W, S) for term in self.terms]
         return lambda step: sum((line(step) for line in lines), self.constant)
 
     def model(self, W: Array) -> Model:
-        models = [term.model(W) for term in self.terms]
-        return Model(
-            sum((m.value for m in models), self.constant),
-            _total([m.gradient for m in models]),
-            lambda S: _total([m.hessp(S) for m in models]),
-            _total_kronecker([m.kronecker for m in models]),
-        )
+        first, *others = [term.model(W) for term in self.terms]
+        value, gradient, forms = self.constant + first.value, first.gradient, [first.kronecker]
+        for model in others:
+            value = value + model.value
+            gradient += model.gradient
+            forms.append(model.kronecker)
+
+        def hessp(S: Array) -> Array:
+            image = first.hessp(S)
+            for model in others:
+                image += model.hessp(S)
+            return image
+
+        return Model(value, gradient, hessp, _add_forms(forms))
+
+    def curvature(self, H: Array) -> Kronecker:
+        """The curvature around H, as evidence: a label of which no cell counts has the weight 0."""
+        parts = [term.curvature(H) for term in self.terms]  # type: ignore[attr-defined]
+        whole = parts[0]
+        for part in parts[1:]:
+            whole = merge(whole, part)
+        # A term that takes back what another counts leaves every label something, but not by the product of margins.
+        return whole if all(_least(part.weights) >= 0 for part in parts) else limited(whole)
 
 
-def _total_kronecker(parts: list[Kronecker | None]) -> Kronecker | None:
+def _least(values: Any) -> float:
+    return values if np.ndim(values) == 0 else float(namespace(values).min(values))
+
+
+def _add_forms(parts: list[Kronecker | None]) -> Kronecker | None:
     """Add Kronecker forms: exactly while they share what allows it, else near enough to precondition."""
     known = [part for part in parts if part is not None]
-    data = [part for part in known if part.features is not None]
-    ridge = sum(part.ridge for part in known)
-    exact = len(known) == len(parts) and all(part.exact for part in known)
+    if not known:
+        return None
+    data, ridge, exact = [], 0.0, len(known) == len(parts)
+    for part in known:
+        ridge = ridge + part.ridge
+        exact = exact and part.exact
+        if part.features is not None:
+            data.append(part)
     if not data:
-        return Kronecker(ridge, exact=exact) if known else None
-    largest = max(data, key=_size)
-    alike = [part for part in data if part.features == largest.features]
-    merged = alike[0] if len(alike) == 1 else limited(reduce(merge, alike))
-    exact = exact and merged.exact and len(alike) == len(data)
-    if np.ndim(ridge) and not isinstance(merged.features, Identity):
-        ridge, exact = float(np.mean(ridge)), False
+        return Kronecker(ridge, exact=exact)
+    merged = data[0]
+    if len(data) > 1:
+        largest = max(data, key=_size)
+        alike = [part for part in data if part.features == largest.features]
+        merged = alike[0]
+        for part in alike[1:]:
+            merged = merge(merged, part)
+        merged = limited(merged) if len(alike) > 1 else merged
+        exact = exact and merged.exact and len(alike) == len(data)
+    assert merged.features is not None
+    if np.ndim(ridge) and not merged.features.is_identity:
+        ridge, exact = float(mean(ridge)), False
     return replace(merged, ridge=ridge, exact=exact)
 
 
 def _size(part: Kronecker) -> float:
-    return float(np.mean(part.weights) * np.trace(part.M))
+    return float(mean(part.weights) * _trace(part.M))
+
+
+def _trace(M: Array) -> Array:
+    xp = namespace(M)
+    return xp.linalg.trace(M, dtype=xp.float64)
 
 
 def merge(a: Kronecker, b: Kronecker) -> Kronecker:
@@ -141,18 +251,17 @@ def merge(a: Kronecker, b: Kronecker) -> Kronecker:
     Otherwise the product of the margins stands for it: M = v̄ M₁ + w̄ M₂, and each row has the weight that gives its
     block the right trace, 1 in the mean.
 
-    >>> import numpy as np
     >>> form = merge(Kronecker(M=np.eye(2), weights=2.0), Kronecker(M=np.ones((2, 2)), weights=0.5))
     >>> form.M, form.weights
     (array([[2.5, 0.5],
            [0.5, 2.5]]), 1.0)
     """
-    M = np.mean(a.weights) * a.M + np.mean(b.weights) * b.M
+    M = mean(a.weights) * a.M + mean(b.weights) * b.M
     exact = a.exact and b.exact and np.ndim(a.weights) == np.ndim(b.weights) == 0
-    total = _size(a) + _size(b)
-    if exact or total <= 0:
+    total = 0.0 if exact else _size(a) + _size(b)
+    if total <= 0:
         return Kronecker(0.0, a.features, M, 1.0, exact)
-    weights = (np.asarray(a.weights) * np.trace(a.M) + np.asarray(b.weights) * np.trace(b.M)) / total
+    weights = (a.weights * _trace(a.M) + b.weights * _trace(b.M)) / total
     return Kronecker(0.0, a.features, M, weights, False)
 
 
@@ -161,16 +270,10 @@ def limited(merged: Kronecker) -> Kronecker:
 
     Its blocks have an inverse then, whatever the product of the margins made of them.
 
-    >>> import numpy as np
     >>> limited(Kronecker(M=np.eye(2), weights=np.array([[-1.0], [0.5], [3.5]]), exact=False)).weights.ravel()
     array([0.01, 0.5 , 3.5 ])
     """
-    return replace(merged, weights=np.clip(merged.weights, LEAST_WEIGHT, MOST_WEIGHT))
-
-
-def _total(arrays: list[Array]) -> Array:
-    """Add arrays up in the first of them, which its term made for us."""
-    total = arrays[0]
-    for other in arrays[1:]:
-        total += other
-    return total
+    if np.ndim(merged.weights) == 0:
+        return replace(merged, weights=min(max(merged.weights, LEAST_WEIGHT), MOST_WEIGHT))
+    weights = namespace(merged.weights).clip(merged.weights, LEAST_WEIGHT, MOST_WEIGHT)
+    return replace(merged, weights=weights)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 
-from labelgap.kernels import Backend, of
-from labelgap.runtime import wide_blas
+from labelgap.kernels import Backend, matmul, matmul_t, namespace
 from labelgap.solvers.base import Array, LinearMap, Spectrum
 
 # The order up to which an eigendecomposition pays for itself: 6 s at 5,000 on two cores, and eight times as long at
@@ -19,26 +21,28 @@ EIGEN_LIMIT = 6_000
 GRAM_BLOCK = 256
 
 
+@dataclass(frozen=True)
 class Eigenvectors:
-    """AᵀA = V diag(values) Vᵀ."""
+    """AᵀA = V diag(values) Vᵀ, ``values`` of shape (r, 1)."""
 
-    def __init__(self, values: Array, vectors: Array) -> None:
-        self.values, self.vectors = values, vectors
+    values: Array
+    vectors: Array
+    complete: bool
 
     def rotate(self, R: Array) -> Array:
         """Vᵀ R."""
-        return of(R).matmul_t(self.vectors, R)
+        return matmul_t(self.vectors, R)
 
     def restore(self, Z: Array) -> Array:
         """V Z."""
-        return of(Z).matmul(self.vectors, Z)
+        return matmul(self.vectors, Z)
 
 
 class Ones:
     """The spectrum of the identity."""
 
-    def __init__(self, n: int) -> None:
-        self.values = np.ones(n)
+    values = 1.0
+    complete = True
 
     def rotate(self, R: Array) -> Array:
         """R."""
@@ -49,17 +53,17 @@ class Ones:
         return Z
 
 
+@dataclass(frozen=True)
 class Identity:
     """A = I: a factor without features, such as that of the labels."""
 
-    def __init__(self, n: int) -> None:
-        self.shape = (n, n)
+    n: int
+    is_identity = True
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.shape == self.shape
-
-    def __hash__(self) -> int:
-        return hash(self.shape)
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, n)."""
+        return self.n, self.n
 
     def times(self, W: Array) -> Array:
         return W
@@ -68,62 +72,78 @@ class Identity:
         return B
 
     def spectrum(self) -> Spectrum:
-        return Ones(self.shape[0])
+        return Ones()
 
-    def column_squares(self) -> Array:
-        return np.ones((self.shape[0], 1))
+    def column_squares(self) -> float:
+        return 1.0
 
 
-class _WithSpectrum:
-    """Finds the eigenvectors of AᵀA through the smaller of AᵀA and AAᵀ, once."""
+class Matrix(ABC):
+    """A feature matrix A (n×d); finds the eigenvectors of AᵀA through the smaller of AᵀA and AAᵀ, once."""
 
+    is_identity = False
+    kernels: Backend
     shape: tuple[int, int]
     dtype: Any
-    decomposed: bool = True
 
+    @abstractmethod
+    def times(self, W: Array) -> Array:
+        """A W."""
+
+    @abstractmethod
+    def t_times(self, B: Array) -> Array:
+        """Aᵀ B."""
+
+    @abstractmethod
+    def column_squares(self) -> Array:
+        """The squared norm of each column, float64, d×1."""
+
+    @abstractmethod
     def gram(self) -> Array:
         """AᵀA, dense and float64."""
-        raise NotImplementedError
 
+    @abstractmethod
     def outer_gram(self) -> Array:
         """AAᵀ, dense and float64."""
-        raise NotImplementedError
 
-    def t_times(self, B: Array) -> Array:
-        raise NotImplementedError
-
-    def times(self, W: Array) -> Array:
-        raise NotImplementedError
+    @cached_property
+    def kept_gram(self) -> Array:
+        """AᵀA, made once: for features that are few."""
+        return self.gram()
 
     def weighted_gram(self, rows: Array | float) -> Array:
         """Aᵀ diag(rows) A, dense and float64, some columns after the other where each row has its own weight."""
         if np.ndim(rows) == 0:
-            return rows * self.gram()
+            return rows * self.kept_gram
         d = self.shape[1]
-        columns = np.eye(d)
-        parts = [columns[:, start : start + GRAM_BLOCK] for start in range(0, d, GRAM_BLOCK)]
-        return np.hstack([self.t_times(rows * self.times(np.ascontiguousarray(part))) for part in parts])
+        units = np.eye(d)
+        parts = []
+        for start in range(0, d, GRAM_BLOCK):
+            block = self.kernels.array(units[:, start : start + GRAM_BLOCK], np.float64)
+            parts.append(self.t_times(rows * self.times(block)))
+        return namespace(parts[0]).concat(parts, axis=1)
 
     def spectrum(self) -> Spectrum | None:
-        return self._eigenvectors if self.decomposed and min(self.shape) <= EIGEN_LIMIT else None
+        return self._eigenvectors if min(self.shape) <= EIGEN_LIMIT else None
 
     @cached_property
     def _eigenvectors(self) -> Eigenvectors:
         """Small eigenvalues matter next to a ridge, so the Gram matrix and its eigenvectors are found in float64."""
         n, d = self.shape
-        small = self.gram() if d <= n else self.outer_gram()
-        with wide_blas():
-            values, vectors = scipy.linalg.eigh(small, driver="evd", overwrite_a=True)
-        values = np.maximum(values, 0)
+        values, vectors = self.kernels.eigh(self.gram() if d <= n else self.outer_gram())
+        xp = namespace(values)
+        values = xp.where(values > 0, values, 0.0)
         if d > n:
             # A direction is Aᵀu / √value: below this its rounding error would outweigh it.
-            kept = values > max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2) * values[-1]
-            values = values[kept]
-            vectors = self.t_times(vectors[:, kept].astype(self.dtype)) / np.sqrt(values)
-        return Eigenvectors(values, np.ascontiguousarray(vectors, self.dtype))
+            least = max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2)
+            dropped = n - int(xp.count_nonzero(values > least * values[-1]))
+            values = values[dropped:]
+            kept = self.kernels.rows(vectors[:, dropped:], self.dtype)
+            vectors = self.t_times(kept) / xp.sqrt(values)
+        return Eigenvectors(values[:, None], self.kernels.array(vectors, self.dtype), values.shape[0] == d)
 
 
-class SparseFeatures(_WithSpectrum):
+class SparseFeatures(Matrix):
     """A sparse n×d matrix, kept with its transpose."""
 
     def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
@@ -150,11 +170,11 @@ class SparseFeatures(_WithSpectrum):
         return self.kernels.gram(self.kernels.transpose(self.matrix))
 
 
-class DenseFeatures(_WithSpectrum):
+class DenseFeatures(Matrix):
     """A dense n×d matrix."""
 
     def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
-        self.kernels, self.matrix, self.dtype = backend, backend.array(matrix, dtype), dtype
+        self.kernels, self.matrix, self.dtype = backend, backend.rows(matrix, dtype), dtype
         self.shape = self.matrix.shape
 
     def times(self, W: Array) -> Array:
@@ -168,44 +188,78 @@ class DenseFeatures(_WithSpectrum):
 
     @cached_property
     def _squares(self) -> Array:
-        return (self.matrix**2).sum(0, dtype=float)[:, None]
+        xp = namespace(self.matrix)
+        return xp.sum(self.matrix * self.matrix, axis=0, dtype=xp.float64)[:, None]
 
     def gram(self) -> Array:
-        return self.kernels.gram(self.matrix.astype(float))
+        xp = namespace(self.matrix)
+        return self.kernels.gram(xp.astype(self.matrix, xp.float64))
 
     def outer_gram(self) -> Array:
-        return self.kernels.gram(self.matrix.T.astype(float))
+        whole = self.kernels.array(self.kernels.to_numpy(self.matrix), np.float64)
+        return matmul(whole, whole.T)
 
 
-class WithConstant(_WithSpectrum):
+class WithConstant(Matrix):
     """[A, 1]: a feature that is always 1, without a copy of A."""
 
     def __init__(self, features: SparseFeatures | DenseFeatures) -> None:
-        self.features, self.dtype = features, features.dtype
+        self.features, self.dtype, self.kernels = features, features.dtype, features.kernels
         self.shape = (features.shape[0], features.shape[1] + 1)
 
     def times(self, W: Array) -> Array:
-        product = self.features.times(W[:-1])
-        product += W[-1]
+        product = self.features.times(W[:-1, :])
+        product += W[-1:, :]
         return product
 
     def t_times(self, B: Array) -> Array:
-        return np.concatenate([self.features.t_times(B), B.sum(0, keepdims=True, dtype=float).astype(B.dtype)])
+        xp = namespace(B)
+        constant = xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), B.dtype)
+        return namespace(constant).concat([self.features.t_times(B), constant])
 
     def column_squares(self) -> Array:
         squares = self.features.column_squares()
-        return np.concatenate([squares, np.full((1, 1), self.shape[0], squares.dtype)])
+        return namespace(squares).concat([squares, 0 * squares[:1, :] + float(self.shape[0])])
 
     def gram(self) -> Array:
         inner = self.features.gram()
-        sums = self.features.t_times(np.ones((self.shape[0], 1), self.dtype)).astype(float)
-        return np.block([[inner, sums], [sums.T, np.full((1, 1), self.shape[0], inner.dtype)]])
+        xp = namespace(inner)
+        ones = self.kernels.rows(np.ones((self.shape[0], 1)), self.dtype)
+        sums = xp.astype(self.features.t_times(ones), xp.float64)
+        count = 0 * sums[:1, :] + float(self.shape[0])
+        return xp.concat([xp.concat([inner, sums], axis=1), xp.concat([sums.T, count], axis=1)])
 
     def outer_gram(self) -> Array:
-        return self.features.outer_gram() + 1
+        return self.features.outer_gram() + 1.0
 
 
-def make_features(X: Any, backend: Backend, dtype: Any, *, constant: bool = False) -> LinearMap:
+class Undecomposed:
+    """The same matrix for a few products, for which its eigenvectors would cost more than they save."""
+
+    is_identity = False
+
+    def __init__(self, features: LinearMap) -> None:
+        self.features, self.shape = features, features.shape
+        self.times, self.t_times, self.column_squares = features.times, features.t_times, features.column_squares
+
+    def spectrum(self) -> None:
+        return None
+
+
+def make_features(X: Any, backend: Backend, dtype: Any, *, constant: bool = False) -> Matrix:
     """Bind a feature matrix to its kernels, with a constant feature if asked for."""
     features = (SparseFeatures if sp.issparse(X) else DenseFeatures)(X, backend, dtype)
     return WithConstant(features) if constant else features
+
+
+@contextmanager
+def numbers_in_range(dtype: Any) -> Iterator[None]:
+    """Say what to do about features whose products overflow, or vanish."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows shows in what it makes
+            yield
+    except (FloatingPointError, np.linalg.LinAlgError) as error:
+        raise ValueError(
+            f"The numbers in X are too large or too small for dtype={dtype!r} ({error}); scale the features "
+            "(sklearn.preprocessing has Normalizer and StandardScaler) or pass dtype='float64'."
+        ) from error

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from labelgap.kernels import Backend
 from labelgap.objectives.base import Quadratic
-from labelgap.solvers.base import Array, Kronecker, Model, inner
+from labelgap.solvers.base import Array, Kronecker, Model, Scalar, inner
 
 
 def laplacian(S: Any) -> sp.csr_array:
@@ -28,6 +28,21 @@ def laplacian(S: Any) -> sp.csr_array:
     return sp.csr_array(sp.diags_array(symmetric.sum(axis=1)) - symmetric)
 
 
+class Graph(NamedTuple):
+    """The Laplacian of a similarity matrix and its degrees (n×1), bound to kernels once for any number of penalties."""
+
+    kernels: Backend
+    laplacian: Any
+    degrees: Array
+
+    @classmethod
+    def of(cls, similarity: Any, kernels: Backend, dtype: Any) -> Graph:
+        """Bind a similarity matrix."""
+        matrix = laplacian(similarity)
+        degrees = kernels.rows(matrix.diagonal()[:, None], np.float64)
+        return cls(kernels, kernels.prepare_graph(matrix, dtype), degrees)
+
+
 class GraphPenalty(Quadratic):
     """(γ/2) tr(BᵀLB) = (γ/4) Σ S̄_ij ‖b_i − b_j‖², with L the Laplacian of a similarity matrix S.
 
@@ -35,29 +50,27 @@ class GraphPenalty(Quadratic):
 
     >>> import numpy as np
     >>> from labelgap.kernels import get_backend
-    >>> graph = GraphPenalty(sp.csr_array([[0.0, 1.0], [1.0, 0.0]]), 2.0, get_backend("cpu"), np.float64)
-    >>> graph.value(np.array([[3.0], [1.0]]))
+    >>> graph = Graph.of(sp.csr_array([[0.0, 1.0], [1.0, 0.0]]), get_backend("cpu"), np.float64)
+    >>> float(GraphPenalty(graph, 2.0).value(np.array([[3.0], [1.0]])))
     4.0
     """
 
     separable = False
 
-    def __init__(self, similarity: Any, gamma: float, kernels: Backend, dtype: Any) -> None:
-        matrix = laplacian(similarity)
-        self.gamma, self.kernels, self.matrix = gamma, kernels, kernels.prepare(matrix, dtype)
-        self.degrees = matrix.diagonal()[:, None]
+    def __init__(self, graph: Graph, gamma: float) -> None:
+        self.graph, self.gamma = graph, gamma
 
     def _times(self, B: Array) -> Array:
-        image = self.kernels.spmm(self.matrix, B)
-        image *= B.dtype.type(self.gamma)
+        image = self.graph.kernels.spmm(self.graph.laplacian, B)
+        image *= self.gamma
         return image
 
-    def value(self, B: Array) -> float:
+    def value(self, B: Array) -> Scalar:
         return 0.5 * inner(B, self._times(B))
 
     def model(self, B: Array) -> Model:
         image = self._times(B)
-        form = Kronecker(self.gamma * self.degrees, exact=False)
+        form = Kronecker(self.gamma * self.graph.degrees, exact=False)
         return Model(0.5 * inner(B, image), image, self._times, form)
 
 

@@ -12,7 +12,7 @@ from labelgap.kernels import Backend
 from labelgap.losses import Squared
 from labelgap.objectives.cells import KnownCells
 from labelgap.objectives.features import Identity
-from labelgap.objectives.low_rank import LowRank
+from labelgap.objectives.problem import Penalties, Problem
 from labelgap.solvers.base import Array
 
 
@@ -40,10 +40,11 @@ class Neighborhood:
         prepared = self.kernels.prepare(sp.csr_array((R, pairs.indices, pairs.indptr), pairs.shape), self.dtype)
         return lambda V: self.kernels.spmm(prepared, V)
 
-    def asymmetric(self, alpha: float) -> LowRank:
+    def asymmetric(self, alpha: float) -> Problem:
         """½ ‖P_Ω(Y Yᵀ − Z Wᵀ)‖² + (α/2)(‖Z‖² + ‖W‖²), to be minimised over Z and W in turn."""
         cells = KnownCells(self.kernels, Squared(), self.targets)
-        return LowRank(cells, Identity(self.n), alpha_left=alpha)
+        rows = Identity(self.n)
+        return Problem(self.kernels, cells, rows, rows, Penalties(alpha, alpha))
 
 
 def label_neighbors(

@@ -121,14 +121,14 @@ class OneClass:
 
     @property
     def _rest_weights(self) -> Weights:
-        return Weights.of(*(np.multiply(c, p) for c, p in zip(self.importance, self.weights)))
+        p, q = (c * w for c, w in zip(self.importance, self.weights))
+        return Weights.of(p, q)
 
     def _every_cell(self, shape: tuple[int, int], kernels: Backend, dtype: Any) -> Cells:
         form = AllCellsSquared if self.rest.quadratic else AllCells
         none = kernels.prepare(sp.csr_array(shape, dtype=dtype), dtype)
         levels = (self.negative_target, self.negative_target)
-        weights = Weights(*(np.asarray(w, dtype) if np.ndim(w) else float(w) for w in self._rest_weights))
-        return form(kernels, self.rest, none, levels, weights)
+        return form(kernels, self.rest, none, levels, self._rest_weights.on(kernels, dtype))
 
 
 def weights_at(cells: sp.csr_array, weights: Weights, dtype: Any) -> sp.csr_array:

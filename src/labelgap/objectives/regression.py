@@ -10,10 +10,10 @@ import scipy.linalg
 
 from labelgap.kernels import Cell
 from labelgap.losses import CellFunctions, Squared
-from labelgap.objectives.base import Ridge, Sum, Through
+from labelgap.objectives.base import Composed, Ridge, Sum
 from labelgap.runtime import threads
 from labelgap.solvers.admm import alternate_directions, soft_threshold
-from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Status, inner
+from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Status, norm
 from labelgap.solvers.kronecker import Rotated
 from labelgap.solvers.newton import NewtonCG
 
@@ -165,7 +165,7 @@ class InsensitiveStep:
     def __call__(self, target: Array, rho: float, start: Array) -> Array:
         """Return the minimiser found from a start."""
         fit = Sum([self._loss, Cellwise(Squared(), target, 2 * rho)])
-        found = self._newton.minimize(Sum([Through(self.features, fit), self._penalty]), start)
+        found = self._newton.minimize(Sum([Composed(self.features, fit), self._penalty]), start)
         self.converged = found.status is not Status.MAX_ITER
         return found.x
 
@@ -252,7 +252,7 @@ def _split(
     features: LinearMap, step: Any, Z: Array, start: Array, *, l1: float, rho: float, max_iter: int, tol: float
 ) -> Regression:
     pull = features.t_times(Z)
-    scales = inner(Z, Z) ** 0.5, 2 * inner(pull, pull) ** 0.5
+    scales = norm(Z), 2 * norm(pull)
     found = alternate_directions(
         features,
         step,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from labelgap.kernels import of
+from labelgap.kernels import matmul, matmul_t
 from labelgap.regularizers.tracking import Operator, Tracker
 
 Array = Any
@@ -29,7 +29,7 @@ class Triplets(NamedTuple):
     @property
     def product(self) -> Array:
         """U diag(values) Vᵀ."""
-        return of(self.left).matmul(self.left * self.values, self.right.T)
+        return matmul(self.left * self.values, self.right.T)
 
 
 def nuclear_norm(A: Array) -> float:
@@ -111,7 +111,7 @@ class Decomposer:
         return self.A.T @ self.A if self.tall else self.A @ self.A.T
 
     def _by_columns(self, threshold: float, column: Array | None) -> Triplets:
-        A, gram, times = self.A, self._gram, of(self.A).matmul
+        A, gram, times = self.A, self._gram, matmul
         if column is None:
             values, right = _leading_eigenvectors(gram, threshold)
             return Triplets(times(A, right) / values, values, right)
@@ -123,7 +123,7 @@ class Decomposer:
         return Triplets(left, values, right)
 
     def _by_rows(self, threshold: float, column: Array | None) -> Triplets:
-        A, gram, times = self.A, self._gram, of(self.A).matmul_t
+        A, gram, times = self.A, self._gram, matmul_t
         if column is None:
             values, left = _leading_eigenvectors(gram, threshold)
             return Triplets(left, values, times(A, left) / values)
@@ -134,7 +134,7 @@ class Decomposer:
 
 
 def _operator(A: Array, column: Array | None) -> Operator:
-    times, t_times = of(A).matmul, of(A).matmul_t
+    times, t_times = matmul, matmul_t
     if column is None:
         return Operator(A.shape, lambda V: times(A, V), lambda U: t_times(A, U))
     return Operator(
@@ -163,4 +163,4 @@ def _from_matrix(A: Array, threshold: float) -> Triplets:
     Q, R = scipy.linalg.qr(A, mode="economic", check_finite=False)
     left, values, right = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
     kept = values > threshold
-    return Triplets(of(Q).matmul(Q, left[:, kept]), values[kept], right[kept].T)
+    return Triplets(matmul(Q, left[:, kept]), values[kept], right[kept].T)

@@ -1,21 +1,20 @@
 """Minimisers that know an objective and nothing of losses, labels or sparse matrices."""
 
 from labelgap.solvers.admm import Splitting, alternate_directions, soft_threshold
-from labelgap.solvers.alternating import Alternation, alternate
+from labelgap.solvers.alternating import Fit, alternate
 from labelgap.solvers.base import Kronecker, Model, Objective, Solution, Solver, Status
 from labelgap.solvers.cg import conjugate_gradient
 from labelgap.solvers.descent import GradientDescent
-from labelgap.solvers.direct import Direct
-from labelgap.solvers.linesearch import backtrack
-from labelgap.solvers.newton import NewtonCG
+from labelgap.solvers.kronecker import Direct
+from labelgap.solvers.newton import NewtonCG, backtrack
 from labelgap.solvers.reduced_rank import reduced_rank_regression
 from labelgap.solvers.subspace import leading_right_vectors
 from labelgap.solvers.tron import TRON
 
 __all__ = [
     "TRON",
-    "Alternation",
     "Direct",
+    "Fit",
     "GradientDescent",
     "Kronecker",
     "Model",

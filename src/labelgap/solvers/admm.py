@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from labelgap.solvers.base import Array, LinearMap, Status, inner
+from labelgap.solvers.base import Array, LinearMap, Status, norm
 
 FIRST_BALANCE = 5  # rounds before ρ is first changed; the next change waits twice as long, and so on
 UNBALANCED, MOST_BALANCE = 3.0, 10.0
@@ -119,8 +119,8 @@ def _round(
     state.B = state.B + gap
     twice = number(2 * state.rho)
     moved, pull = features.t_times(twice * (state.A - previous)), features.t_times(twice * state.B)
-    allowed = scales[0] + max(_norm(image), _norm(state.A)), scales[1] + _norm(pull)
-    primal, dual = _norm(gap), _norm(moved)
+    allowed = scales[0] + max(norm(image), norm(state.A)), scales[1] + norm(pull)
+    primal, dual = norm(gap), norm(moved)
     if not np.isfinite(primal + dual):
         raise FloatingPointError(f"the residuals of ADMM became {primal} and {dual}")
     return Residuals(_multiple(primal, tol * allowed[0]), _multiple(dual, tol * allowed[1]), state.rho)
@@ -136,9 +136,6 @@ def _balance(state: Splitting, residuals: Residuals) -> None:
     state.B = state.B / state.B.dtype.type(factor)
 
 
-def _multiple(norm: float, allowed: float) -> float:
-    return norm / allowed if allowed > 0 else (np.inf if norm > 0 else 0.0)
+def _multiple(size: float, allowed: float) -> float:
+    return size / allowed if allowed > 0 else (np.inf if size > 0 else 0.0)
 
-
-def _norm(array: Array) -> float:
-    return inner(array, array) ** 0.5

@@ -26,13 +26,17 @@ class Bilinear(Protocol):
 
 
 @dataclass
-class Alternation:
-    """The factors so far, F after each alternation, and how it ended."""
+class Fit:
+    """The factors of a fit, F after each alternation, and how it ended.
+
+    ``interrupt`` is the Ctrl-C that ended it, to be raised again once the factors are stored.
+    """
 
     W: Array
     H: Array
     history: list[float] = field(default_factory=list)
     status: Status = Status.MAX_ITER
+    interrupt: KeyboardInterrupt | None = None
 
     @property
     def n_iter(self) -> int:
@@ -42,42 +46,42 @@ class Alternation:
 
 def alternate(
     problem: Bilinear,
-    state: Alternation,
+    fit: Fit,
     left: Solver,
     right: Solver,
     *,
     max_iter: int,
     tol: float,
-    stop: Callable[[Alternation], bool] | None = None,
-) -> Alternation:
+    stop: Callable[[Fit], bool] | None = None,
+) -> Fit:
     """Minimise F over W, then over H, until F falls by less than ``tol`` of itself.
 
-    ``state`` is updated in place after each whole alternation, so that an interrupted run keeps the last good pair.
+    ``fit`` is updated in place after each whole alternation, so that an interrupted run keeps the last good pair.
     An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes it infinite or
-    NaN is an error. ``stop(state)`` is asked after each; True ends the run. A state that was kept on the way goes on
-    as if it had not been stopped.
+    NaN is an error. ``stop(fit)`` is asked after each; True ends the run. A fit that was kept on the way goes on as if
+    it had not been stopped.
     """
-    while state.n_iter < max_iter and not _has_settled(state.history, tol):
-        W = left.minimize(problem.given_right(state.H), state.W).x
+    while fit.n_iter < max_iter and not _has_settled(fit.history, tol):
+        W = left.minimize(problem.given_right(fit.H), fit.W).x
         objective = problem.given_left(W)
-        H = right.minimize(objective, state.H).x
-        # Anew, since a solver's own account may have lost its digits on the way from a far larger value.
-        value, previous = objective.value(H), state.history[-1] if state.history else math.inf
+        H = right.minimize(objective, fit.H).x
+        # Evaluated again: the solver's own running value loses precision on the way from a far larger one.
+        value, previous = objective.value(H), fit.history[-1] if fit.history else math.inf
         W, H, gain = problem.balance(W, H)
-        value -= gain
+        value = float(value) - gain
         if not math.isfinite(value):
             raise FloatingPointError(f"the objective became {value}")
         if value > previous + ROUNDING * abs(previous):
-            state.status = Status.STALLED
-            return state
-        state.W, state.H = W, H
-        state.history.append(value)
-        if stop is not None and stop(state):
-            state.status = Status.STOPPED
-            return state
-    if _has_settled(state.history, tol):
-        state.status = Status.CONVERGED
-    return state
+            fit.status = Status.STALLED
+            return fit
+        fit.W, fit.H = W, H
+        fit.history.append(value)
+        if stop is not None and stop(fit):
+            fit.status = Status.STOPPED
+            return fit
+    if _has_settled(fit.history, tol):
+        fit.status = Status.CONVERGED
+    return fit
 
 
 def _has_settled(history: list[float], tol: float) -> bool:

@@ -7,13 +7,20 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple, Protocol
 
+from labelgap.kernels import namespace
+
 Array = Any
+Scalar = Any  # a float, or a 0-d float64 array that is still on the device
 
 
 class Spectrum(Protocol):
-    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A."""
+    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A.
+
+    ``values`` is an array, or a number where all of them are the same; ``complete`` says that V spans everything.
+    """
 
     values: Array
+    complete: bool
 
     def rotate(self, R: Array) -> Array:
         """Vᵀ R."""
@@ -26,6 +33,7 @@ class LinearMap(Protocol):
     """A matrix A that is known by its products."""
 
     shape: tuple[int, int]
+    is_identity: bool
 
     def times(self, W: Array) -> Array:
         """A W."""
@@ -58,7 +66,7 @@ class Kronecker:
 class Model(NamedTuple):
     """The second-order model of an objective at one point: f, ∇f, v ↦ ∇²f v, and the Hessian's Kronecker form."""
 
-    value: float
+    value: Scalar
     gradient: Array
     hessp: Callable[[Array], Array]
     kronecker: Kronecker | None = None
@@ -72,13 +80,13 @@ class Objective(Protocol):
 
     separable: bool
 
-    def value(self, W: Array) -> float:
+    def value(self, W: Array) -> Scalar:
         """f(W)."""
 
     def model(self, W: Array) -> Model:
         """f, ∇f and the Hessian product at W."""
 
-    def along(self, W: Array, S: Array) -> Callable[[float], float]:
+    def along(self, W: Array, S: Array) -> Callable[[float], Scalar]:
         """t ↦ f(W + t S), as cheap for each further t as the objective allows."""
 
 
@@ -108,12 +116,28 @@ class Solver(Protocol):
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser found."""
 
+    def with_few_products(self, steps: int, products: int) -> Solver:
+        """Return the same solver with at most so many steps, and so many products in each."""
 
-def inner(a: Array, b: Array) -> float:
+
+def inner(a: Array, b: Array) -> Scalar:
     """⟨a, b⟩, summed in float64 so that long float32 arrays keep their digits.
 
+    It stays on the device of the arrays; ``float`` reads it where a decision needs it.
+
     >>> import numpy as np
-    >>> inner(np.ones((2, 3)), np.full((2, 3), 2.0))
+    >>> float(inner(np.ones((2, 3)), np.full((2, 3), 2.0)))
     12.0
     """
-    return float((a * b).sum(dtype=float))
+    xp = namespace(a)
+    return xp.sum(a * b, dtype=xp.float64)
+
+
+def norm(a: Array) -> float:
+    """‖a‖, read from the device.
+
+    >>> import numpy as np
+    >>> norm(np.array([[3.0, 4.0]]))
+    5.0
+    """
+    return float(inner(a, a)) ** 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner
-from labelgap.solvers.linesearch import backtrack
+from labelgap.solvers.newton import backtrack
 
 ROUNDING = 1e-12
 
@@ -29,26 +29,30 @@ class GradientDescent:
         goal = self.tol * square**0.5
         for iteration in range(self.max_iter):
             if square**0.5 <= goal or square == 0:
-                return Solution(x, model.value, Status.CONVERGED, iteration, iteration)
+                return Solution(x, float(model.value), Status.CONVERGED, iteration, iteration)
             first = trial or _newton_length(model, square)
-            line = objective.along(x, -model.gradient)
-            step, _ = backtrack(line, model.value, -square, step=first, slack=ROUNDING * abs(model.value))
+            line, value = objective.along(x, -model.gradient), float(model.value)
+            step, _ = backtrack(line, value, -square, step=first, slack=ROUNDING * abs(value))
             if step == 0:
-                return Solution(x, model.value, Status.STALLED, iteration, iteration)
-            change = x.dtype.type(-step) * model.gradient
+                return Solution(x, float(model.value), Status.STALLED, iteration, iteration)
+            change = -step * model.gradient
             x, previous = x + change, model
             model = objective.model(x)
             square = _square(model)
-            bend = inner(change, model.gradient - previous.gradient)
-            trial = inner(change, change) / bend if bend > 0 else None
+            bend = float(inner(change, model.gradient - previous.gradient))
+            trial = float(inner(change, change)) / bend if bend > 0 else None
         status = Status.CONVERGED if square**0.5 <= goal else Status.MAX_ITER
-        return Solution(x, model.value, status, self.max_iter, self.max_iter)
+        return Solution(x, float(model.value), status, self.max_iter, self.max_iter)
+
+    def with_few_products(self, steps: int, products: int) -> GradientDescent:
+        """Return a solver that takes at most ``products`` steps, each of one product."""
+        return GradientDescent(self.tol, products)
 
 
 def _square(model: Model) -> float:
-    return inner(model.gradient, model.gradient)
+    return float(inner(model.gradient, model.gradient))
 
 
 def _newton_length(model: Model, square: float) -> float:
-    curvature = inner(model.gradient, model.hessp(model.gradient))
+    curvature = float(inner(model.gradient, model.hessp(model.gradient)))
     return square / curvature if curvature > 0 else 1.0

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.linalg
 
-from labelgap.kernels import of
+from labelgap.kernels import matmul, matmul_t
 from labelgap.solvers.base import Array, Status, inner
 from labelgap.solvers.subspace import orthonormal
 
@@ -106,17 +106,17 @@ class _Iterate(NamedTuple):
 
 def _iterate(problem: Completion, U: Array, Z: Array) -> _Iterate:
     R = problem.residual(Z)
-    return _Iterate(U, Z, R, 0.5 * inner(R, R))
+    return _Iterate(U, Z, R, 0.5 * float(inner(R, R)))
 
 
 def _step(problem: Completion, now: _Iterate, before: _Iterate, beta: float, depth: int) -> _Iterate:
     """Project M̂ of the point M + β (M − M₋)."""
-    kernels, b = of(now.U), now.Z.dtype.type(beta)
+    b = now.Z.dtype.type(beta)
     sparse = problem.product(now.R + b * (now.R - before.R) if beta else now.R)
 
     def image(V: Array) -> Array:
-        product = sparse(V) + (1 + b) * kernels.matmul(now.Z, kernels.matmul_t(now.Z, V))
-        return product - b * kernels.matmul(before.Z, kernels.matmul_t(before.Z, V)) if beta else product
+        product = sparse(V) + (1 + b) * matmul(now.Z, matmul_t(now.Z, V))
+        return product - b * matmul(before.Z, matmul_t(before.Z, V)) if beta else product
 
     return _iterate(problem, *_project(image, now.U, depth))
 
@@ -124,14 +124,13 @@ def _step(problem: Completion, now: _Iterate, before: _Iterate, beta: float, dep
 def _project(image: Callable[[Array], Array], U: Array, depth: int) -> tuple[Array, Array]:
     """Return the k leading eigenvectors of V ↦ M̂ V within the span, and the factor of the projection."""
     n, k = U.shape
-    kernels = of(U)
     if (depth + 1) * k >= n:
         basis = np.eye(n, dtype=U.dtype)
         images = image(basis)
     else:
         basis, images = _span(image, U, depth)
-    values, E = _ritz(kernels.matmul_t(basis, basis), kernels.matmul_t(basis, images), k)
-    U = kernels.matmul(basis, E.astype(U.dtype))
+    values, E = _ritz(matmul_t(basis, basis), matmul_t(basis, images), k)
+    U = matmul(basis, E.astype(U.dtype))
     return U, U * np.sqrt(np.maximum(values, 0)).astype(U.dtype)
 
 
@@ -142,12 +141,11 @@ def _span(image: Callable[[Array], Array], U: Array, depth: int) -> tuple[Array,
     leading digits, and float32 has few more. In place of columns that are lost so, QR makes up some; a second round
     clears these.
     """
-    kernels = of(U)
     basis, images = U, [image(U)]
     for _ in range(depth):
         new = images[-1]
         for _ in range(2):
-            new = orthonormal(new - kernels.matmul(basis, kernels.matmul_t(basis, new)))
+            new = orthonormal(new - matmul(basis, matmul_t(basis, new)))
         basis = np.concatenate([basis, new], axis=1)
         images.append(image(new))
     return basis, np.concatenate(images, axis=1)

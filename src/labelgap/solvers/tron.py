@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
+from labelgap.kernels import namespace
 
-from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner
+from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner, norm
 from labelgap.solvers.kronecker import preconditioner
 
 ACCEPT, POOR, GOOD = 1e-4, 0.25, 0.75  # η₀, η₁, η₂
@@ -34,65 +35,70 @@ class TRON:
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser found from ``start``."""
         x, model = start, objective.model(start)
-        norm = inner(model.gradient, model.gradient) ** 0.5
-        goal, radius, taken, rejected = self.tol * norm, np.inf, 0, 0
+        length, value = norm(model.gradient), float(model.value)
+        goal, radius, taken, rejected = self.tol * length, math.inf, 0, 0
         for iteration in range(self.max_iter):
-            if norm <= goal or norm == 0:
-                return Solution(x, model.value, Status.CONVERGED, iteration, taken)
-            step = self._step(model, norm, radius)
+            if length <= goal or length == 0:
+                return Solution(x, value, Status.CONVERGED, iteration, taken)
+            step = self._step(model, length, radius)
             taken += step.n_products
-            value = objective.value(x + step.s)
-            actual, slack = value - model.value, ROUNDING * abs(model.value)
+            actual, slack = float(objective.value(x + step.s)) - value, ROUNDING * abs(value)
             radius = min(radius, step.length) if iteration == 0 else radius
             radius = _next_radius(radius, step.length, actual, step.predicted, step.slope)
             if actual <= ACCEPT * step.predicted + slack and step.predicted < 0:
                 x, rejected = x + step.s, 0
                 model = objective.model(x)
-                norm = inner(model.gradient, model.gradient) ** 0.5
+                length, value = norm(model.gradient), float(model.value)
             else:
                 rejected += 1
             if abs(step.predicted) <= slack:  # no step can be told from rounding any more
-                return Solution(x, model.value, Status.CONVERGED, iteration + 1, taken)
+                return Solution(x, value, Status.CONVERGED, iteration + 1, taken)
             if rejected > MOST_REJECTED:
-                return Solution(x, model.value, Status.STALLED, iteration + 1, taken)
-        status = Status.CONVERGED if norm <= goal else Status.MAX_ITER
-        return Solution(x, model.value, status, self.max_iter, taken)
+                return Solution(x, value, Status.STALLED, iteration + 1, taken)
+        status = Status.CONVERGED if length <= goal else Status.MAX_ITER
+        return Solution(x, value, status, self.max_iter, taken)
 
-    def _step(self, model: Model, norm: float, radius: float) -> _Step:
+    def with_few_products(self, steps: int, products: int) -> TRON:
+        """Return a solver that takes at most ``products`` steps."""
+        return TRON(self.tol, products, self.cg_tol, self.cg_iter, self.precondition)
+
+    def _step(self, model: Model, length: float, radius: float) -> _Step:
         """Minimise the model within the radius by truncated conjugate gradients; the first radius is ‖P⁻¹∇f‖_P.
 
         ⟨s, P s⟩, ⟨s, P d⟩ and ⟨d, P d⟩ follow from recurrences, so P itself is never applied.
         """
-        apply = (preconditioner(model.kronecker, model.gradient.dtype) if self.precondition else None) or np.copy
-        number = model.gradient.dtype.type
-        s, residual = np.zeros_like(model.gradient), -model.gradient
+        xp = namespace(model.gradient)
+        apply = (preconditioner(model.kronecker, model.gradient) if self.precondition else None) or xp.positive
+        s, residual = xp.zeros_like(model.gradient), -model.gradient
         z = apply(residual)
-        if not inner(residual, z) > 0:  # rounding made the preconditioner useless here
-            apply, z = np.copy, residual.copy()
-        direction, rz = z.copy(), inner(residual, z)
-        radius = rz**0.5 if radius == np.inf else radius
+        rz = float(inner(residual, z))
+        if not rz > 0:  # rounding made the preconditioner useless here
+            apply, z = xp.positive, residual
+            rz = float(inner(residual, z))
+        direction = xp.positive(z)
+        radius = rz**0.5 if radius == math.inf else radius
         ss, sd, dd, products = 0.0, 0.0, rz, 0
-        while inner(residual, residual) > (self.cg_tol * norm) ** 2 and products < self.cg_iter:
+        while norm(residual) > self.cg_tol * length and products < self.cg_iter:
             image = model.hessp(direction)
             products += 1
-            curvature = inner(direction, image)
+            curvature = float(inner(direction, image))
             reach = _to_boundary(ss, sd, dd, radius)
             alpha = min(rz / curvature, reach) if curvature > 0 else reach
-            s += number(alpha) * direction
-            residual -= number(alpha) * image
+            s += alpha * direction
+            residual -= alpha * image
             ss += 2 * alpha * sd + alpha**2 * dd
             if alpha == reach:
                 break
             z = apply(residual)
-            previous, rz = rz, max(inner(residual, z), 0.0)
+            previous, rz = rz, max(float(inner(residual, z)), 0.0)
             if rz == 0:
                 break
             beta = rz / previous
-            direction *= number(beta)
+            direction *= beta
             direction += z
             sd, dd = beta * (sd + alpha * dd), rz + beta**2 * dd
-        slope = inner(model.gradient, s)
-        return _Step(s, max(ss, 0.0) ** 0.5, slope, 0.5 * (slope - inner(s, residual)), products)
+        slope = float(inner(model.gradient, s))
+        return _Step(s, max(ss, 0.0) ** 0.5, slope, 0.5 * (slope - float(inner(s, residual))), products)
 
 
 class _Step(NamedTuple):
