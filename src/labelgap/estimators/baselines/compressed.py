@@ -12,6 +12,7 @@ from sklearn.utils import check_random_state
 
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.baselines import pursuit
 from labelgap.estimators.baselines.projections import PROJECTIONS, project_seen
 from labelgap.estimators.baselines.reduced import (
     THRESHOLD,
@@ -25,7 +26,6 @@ from labelgap.estimators.baselines.reduced import (
 from labelgap.estimators.factors import embed_rows, numbers_in_range
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import BlockScores, row_blocks
-from labelgap.kernels import pursuit
 from labelgap.observations import Labels
 from labelgap.runtime import in_ranges
 

@@ -14,12 +14,12 @@ from sklearn.utils import check_random_state
 
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.baselines.forest import Rows, Rules, Tree, grow, walk
+from labelgap.estimators.baselines.label_splits import Gains
 from labelgap.estimators.local import are_places
 from labelgap.estimators.parameters import check_number, check_weights
 from labelgap.estimators.pieces import in_pieces
 from labelgap.estimators.votes import Ballots, VoteScores
-from labelgap.kernels.forest import Rows, Rules, Tree, grow, walk
-from labelgap.kernels.label_splits import Gains
 from labelgap.metrics.at_k import ideal_dcg
 from labelgap.observations import Labels, label_propensities
 from labelgap.runtime import in_ranges, n_threads, progress

@@ -22,7 +22,7 @@ from labelgap.estimators.local import are_places, number_of_clusters
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.scores import Scores, row_blocks, with_pattern
 from labelgap.kernels import Backend
-from labelgap.kernels.places import places
+from labelgap.kernels.loops import compiled
 from labelgap.metrics.topk import RaggedRows, best_positions
 from labelgap.objectives import make_features
 from labelgap.observations import Labels
@@ -260,10 +260,28 @@ class LPSR(MultiLabelEstimator):
             raise ValueError("the candidates are not labels of the model, ascending")
 
 
+@compiled
+def _places(indptr, indices, scores, out, first, start, stop):
+    """The place of each stored cell among the scores of its row, 1 for the best; ties go to the lower column.
+
+    ``scores`` are a block of rows, of which row r has the cells of row first + r.
+    """
+    for r in range(start, stop):
+        row = scores[r]
+        for p in range(indptr[first + r], indptr[first + r + 1]):
+            column = indices[p]
+            s, above = row[column], 1
+            for j in range(column):
+                above += row[j] >= s
+            for j in range(column + 1, row.shape[0]):
+                above += row[j] > s
+            out[p] = above
+
+
 def _fill_places(cells: sp.csr_array, block: NDArray, ranks: NDArray, first: int) -> None:
     bounds = np.linspace(0, len(block), 9).astype(int)
     in_ranges(
-        lambda start, stop: places(cells.indptr, cells.indices, block, ranks, first, start, stop),
+        lambda start, stop: _places(cells.indptr, cells.indices, block, ranks, first, start, stop),
         np.unique(bounds).tolist(),
     )
 

@@ -14,6 +14,7 @@ from labelgap.checkpoints import slot
 from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.baselines import warp
 from labelgap.estimators.factors import embed_rows, split_factors
 from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.parameters import check_choice, check_number
@@ -21,7 +22,6 @@ from labelgap.estimators.pieces import from_arrays, to_arrays
 from labelgap.estimators.scores import FactorScores, Scores
 from labelgap.estimators.votes import THRESHOLD
 from labelgap.estimators.voting import LabelKNN
-from labelgap.kernels import warp
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
