@@ -11,12 +11,11 @@ from sklearn.svm import LinearSVC
 
 from labelgap import BinaryRelevance, LabelwiseSVM
 from labelgap.kernels import cpu, reference
-from labelgap.kernels.columns import column_model, column_values
 from labelgap.kernels.elementwise import CompiledCell
-from labelgap.kernels.single_label import add_rows, minimize_label, row_scores, scale_and_shift
 from labelgap.losses import LOSSES, Loss, SquaredHinge
 from labelgap.objectives.features import DenseFeatures
-from labelgap.objectives.labelwise import Labelwise, best_constants
+from labelgap.objectives.labelwise import Labelwise, best_constants, column_model, column_values
+from labelgap.objectives.single_label import add_rows, minimize_label, row_scores, scale_and_shift
 from labelgap.solvers.columns import ColumnNewton
 
 ALPHA = 0.7

@@ -14,9 +14,9 @@ from sklearn.preprocessing import normalize
 import labelgap
 from labelgap import FastXML, label_propensities, load_dataset
 from labelgap.estimators.baselines.fastxml import LARGEST_SEED
-from labelgap.kernels.forest import _random_halves
-from labelgap.kernels.l1_logistic import _descend, _descend_by_products, _meet_often, _products, minimize
-from labelgap.kernels.label_splits import Gains, alike, exchange
+from labelgap.estimators.baselines.forest import _random_halves
+from labelgap.estimators.baselines.l1_logistic import _descend, _descend_by_products, _meet_often, _products, minimize
+from labelgap.estimators.baselines.label_splits import Gains, alike, exchange
 from labelgap.metrics import precision_at_k
 from labelgap.observations import as_labels
 from labelgap.persistence import ModelFileError

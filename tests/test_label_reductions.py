@@ -12,10 +12,10 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 
 from labelgap import CPLST, CSSP, PLST, BayesianCS, CompressedSensing, Labels, load, load_dataset
-from labelgap.estimators.baselines import reduced
+from labelgap.estimators.baselines import pursuit, reduced
 from labelgap.estimators.baselines.cssp import combinations, draw_columns
 from labelgap.estimators.baselines.projections import PROJECTIONS, project_seen
-from labelgap.kernels import get_backend, pursuit
+from labelgap.kernels import get_backend
 from labelgap.metrics import precision_at_k
 from labelgap.persistence import ModelFileError
 from labelgap.reproduce.baselines import reductions  # noqa: F401, registers its methods

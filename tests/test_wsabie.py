@@ -12,8 +12,8 @@ from sklearn.preprocessing import normalize
 
 import labelgap
 from labelgap import WSABIE, LabelKNN, Labels, hide_cells
+from labelgap.estimators.baselines import warp
 from labelgap.estimators.baselines.wsabie import _as_cells, _as_rows
-from labelgap.kernels import warp
 from labelgap.metrics import precision_at_k
 from labelgap.reproduce.baselines.ranking import DECAYS, STEPS
 from labelgap.reproduce.methods import METHODS, Task

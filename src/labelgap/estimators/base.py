@@ -112,14 +112,14 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         check_is_fitted(self)
         with threads(self.n_jobs):
             # In the blocks of predict, so that rounding cannot make the two disagree.
-            return np.concatenate(list(self._scores(self._check_rows(X)).blocks()))
+            return self._scores(self._check_rows(X)).dense()
 
     def predict(self, X: Any) -> Any:
         """Return the labels of each row, in the container and the encoding that ``Y`` had in :meth:`fit`."""
         check_is_fitted(self)
         with threads(self.n_jobs):
-            parts = [sp.csr_array(block > 0) for block in self._scores(self._check_rows(X)).blocks()]
-        return self.container_.pack(sp.csr_array(sp.vstack(parts)))
+            positives = self._scores(self._check_rows(X)).positives()
+        return self.container_.pack(positives)
 
     def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray, NDArray]:
         """Return the indices and the decision values of the k best labels of each row, two (n, k) arrays, best first.
@@ -159,7 +159,13 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         # SciPy's products and our kernels both want CSR. A number that overflows is reported as infinity below.
         with np.errstate(over="ignore"):
             return validate_data(
-                self, X, reset=reset, accept_sparse="csr", dtype=np.dtype(self.dtype).type, accept_large_sparse=True
+                self,
+                X,
+                reset=reset,
+                accept_sparse="csr",
+                dtype=np.dtype(self.dtype).type,
+                accept_large_sparse=True,
+                ensure_all_finite="allow-nan" if self.about.missing_features else True,
             )
 
     def _check_common(self) -> None:
@@ -267,6 +273,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.about.missing_features
         tags.target_tags.required = True
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True

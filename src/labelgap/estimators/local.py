@@ -1,29 +1,25 @@
-"""Estimators made of local parts: one for each cluster of the rows, averaged over several clusterings."""
+"""Ensembles of local parts: rows are clustered, and each cluster has a part that new rows near it are routed to."""
 
 from __future__ import annotations
 
-import warnings
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils import check_random_state
 
 from labelgap.clustering import Clustering, cluster
-from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.base import Outcome
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.pieces import in_pieces
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
 ROWS_PER_CLUSTER = 6_000
-CELLS_PER_BLOCK = 1 << 23
 LARGEST_SEED = 2**31 - 1
 
 Part = dict[str, Any]
@@ -38,6 +34,9 @@ class Fitted(NamedTuple):
     advice: tuple[str, ...] = ()
 
 
+FitPart = Callable[[Any, Labels, np.random.RandomState], Fitted]
+
+
 class Clustered(NamedTuple):
     """The clusters of a learner: their centres, that of each row, and a seed for each of the parts."""
 
@@ -46,106 +45,94 @@ class Clustered(NamedTuple):
     seeds: NDArray
 
 
-class LocalEstimator(MultiLabelEstimator):
-    """An ensemble of ``n_learners`` learners; each clusters the rows at random and has a part for each cluster.
+class Ensemble(NamedTuple):
+    """The clusters and parts of each learner, and how learning them went: ``status`` is "converged" or "max_iter"."""
 
-    A subclass learns a part from the rows of a cluster, and says what a part thinks of new ones.
-    """
+    centers: list[NDArray]
+    parts: list[list[Part]]
+    objective: list[list[float]]
+    n_iter: int
+    status: str
+    outcome: Outcome
 
-    n_clusters: int | None
+
+class EnsembleParameters(Protocol):
+    """The parameters of an estimator that is an ensemble of local parts."""
+
     n_learners: int
+    n_clusters: int | None
     random_state: Any
     verbose: int
 
-    centers_: list[NDArray]
-    parts_: list[list[Part]]
-    objective_: list[list[float]]
-    n_iter_: int
-    status_: str
 
-    @abstractmethod
-    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
-        """Learn from the rows of one cluster and their labels; the part is a dict of arrays."""
+def check_ensemble(owner: EnsembleParameters) -> None:
+    """Raise ValueError for parameters of an ensemble that are out of range."""
+    check_number("n_clusters", owner.n_clusters, Integral, least=1, optional=True)
+    check_number("n_learners", owner.n_learners, Integral, least=1)
+    check_number("verbose", owner.verbose, Integral, least=0)
 
-    @abstractmethod
-    def _check_part(self, part: Part) -> None:
-        """Raise ValueError, KeyError or the like if a part that came from a file does not fit the model."""
 
-    def _check_ensemble(self) -> None:
-        self._check_common()
-        check_number("n_clusters", self.n_clusters, Integral, least=1, optional=True)
-        check_number("n_learners", self.n_learners, Integral, least=1)
-        check_number("verbose", self.verbose, Integral, least=0)
+def learn_parts(owner: EnsembleParameters, X: Any, labels: Labels, fit_part: FitPart) -> Ensemble:
+    """Cluster the rows for each learner, then learn all parts of all learners, on as many threads as there are.
 
-    def _fit_parts(self, X: Any, labels: Labels) -> set[str]:
-        """Cluster the rows for each learner, then learn all parts of all learners, on as many threads as there are.
+    Every learner and every part has a generator of its own: the result is the same for any number of threads, and
+    the first learners are the same however many follow. ``owner`` is the estimator; ``fit_part`` learns from the rows
+    of a cluster.
+    """
+    name, learners = type(owner).__name__, _spawn(check_random_state(owner.random_state), owner.n_learners)
+    n_clusters = number_of_clusters(owner.n_clusters, X.shape[0], ROWS_PER_CLUSTER)
+    clusterings = _clusterings([partial(_cluster_rows, X, n_clusters, rng) for rng in learners], name)
+    tasks = [
+        partial(_fit_rows, fit_part, X, labels, rows, np.random.RandomState(seed))
+        for found in clusterings
+        for rows, seed in zip(_members(found), found.seeds, strict=True)
+    ]
+    fitted: list[Fitted] = []
+    with progress(len(tasks), name, owner.verbose) as advance:
+        for one in in_pieces("part", tasks, Fitted):
+            fitted.append(one)
+            advance(f"cluster of {len(one.part['rows'])} rows")
+    centers = [found.centers for found in clusterings]
+    bounds = np.cumsum([0, *map(len, centers)])
+    advice = sorted({text for one in fitted for text in one.advice})
+    warning = f"{name} stopped some parts before they converged; {', and '.join(advice)}." if advice else None
+    return Ensemble(
+        centers,
+        [[one.part for one in fitted[start:stop]] for start, stop in pairwise(bounds)],
+        [one.objective for one in fitted],
+        max(one.n_iter for one in fitted),
+        "max_iter" if advice else "converged",
+        Outcome(warning),
+    )
 
-        Every learner and every part has a generator of its own: the result is the same for any number of threads, and
-        the first learners are the same however many follow. Returns what to do where parts did not converge.
-        """
-        learners = _spawn(check_random_state(self.random_state), self.n_learners)
-        n_clusters = self._n_clusters(X.shape[0])
-        clusterings = self._clusterings([partial(_cluster_rows, X, n_clusters, rng) for rng in learners])
-        members = [rows for found in clusterings for rows in _members(found.nearest, len(found.centers))]
-        generators = [np.random.RandomState(seed) for found in clusterings for seed in found.seeds]
-        tasks = [partial(self._fit_rows, X, labels, *each) for each in zip(members, generators, strict=True)]
-        fitted: list[Fitted] = []
-        with progress(len(tasks), type(self).__name__, self.verbose) as advance:
-            for found in in_pieces("part", tasks, Fitted):
-                fitted.append(found)
-                advance(f"cluster of {len(found.part['rows'])} rows")
-        self.centers_ = [found.centers for found in clusterings]
-        bounds = np.cumsum([0, *map(len, self.centers_)])
-        self.parts_ = [[one.part for one in fitted[start:stop]] for start, stop in pairwise(bounds)]
-        self.objective_ = [one.objective for one in fitted]
-        self.n_iter_ = max(one.n_iter for one in fitted)
-        advice = {text for one in fitted for text in one.advice}
-        self.status_ = "max_iter" if advice else "converged"
-        return advice
 
-    def _clusterings(self, tasks: list[Callable[[], Clustered]]) -> list[Clustered]:
-        found = []
-        with progress(len(tasks), f"{type(self).__name__}: clusters", 0) as advance:
-            for one in in_pieces("clusters", tasks, Clustered):
-                found.append(one)
-                advance(f"{len(one.centers)} of them")
-        return found
+def route(X: Any, centers: list[NDArray], parts: list[list[Part]]) -> Iterator[tuple[Part, NDArray]]:
+    """Yield each part of each learner with the rows of X that are nearest to its cluster, where there are any."""
+    for of_learner, its_parts in zip(centers, parts, strict=True):
+        nearest = Clustering(of_learner).assign(X)
+        for c, part in enumerate(its_parts):
+            rows = np.flatnonzero(nearest == c)
+            if len(rows):
+                yield part, rows
 
-    def _fit_rows(self, X: Any, labels: Labels, rows: NDArray, rng: np.random.RandomState) -> Fitted:
-        found = self._fit_part(X[rows], labels[rows], rng)
-        return found._replace(part={"rows": rows, **found.part})
 
-    def _n_clusters(self, n_rows: int) -> int:
-        return number_of_clusters(self.n_clusters, n_rows, ROWS_PER_CLUSTER)
+def check_parts(
+    centers: list[NDArray], parts: list[list[Part]], n_features: int, check_part: Callable[[Part], None]
+) -> None:
+    """Raise ValueError if parts and clusters that came from a file do not belong together.
 
-    def _route(self, X: Any) -> Iterator[tuple[Part, NDArray]]:
-        """Yield each part of each learner with the rows of X that are nearest to its cluster, where there are any."""
-        for centers, parts in zip(self.centers_, self.parts_, strict=True):
-            nearest = Clustering(centers).assign(X)
-            for c, part in enumerate(parts):
-                rows = np.flatnonzero(nearest == c)
-                if len(rows):
-                    yield part, rows
-
-    def _check_loaded(self) -> None:
-        """Refuse parts and clusters that came from a file and do not belong together."""
-        if not self.parts_:
-            raise ValueError("it has no learner")
-        try:
-            for centers, parts in zip(self.centers_, self.parts_, strict=True):
-                if centers.shape != (len(parts), self.n_features_in_):
-                    raise ValueError("the clusters do not belong to the parts")
-                for part in parts:
-                    self._check_part(part)
-        except (IndexError, KeyError, TypeError) as error:
-            raise ValueError(f"a part is not whole: {error!r}") from error
-
-    def _conclude(self, advice: set[str]) -> None:
-        if advice:
-            message = (
-                f"{type(self).__name__} stopped some parts before they converged; {', and '.join(sorted(advice))}."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    ``check_part`` raises ValueError, KeyError or the like for a part that does not fit the model.
+    """
+    if not parts:
+        raise ValueError("it has no learner")
+    try:
+        for of_learner, its_parts in zip(centers, parts, strict=True):
+            if of_learner.shape != (len(its_parts), n_features):
+                raise ValueError("the clusters do not belong to the parts")
+            for part in its_parts:
+                check_part(part)
+    except (IndexError, KeyError, TypeError) as error:
+        raise ValueError(f"a part is not whole: {error!r}") from error
 
 
 def number_of_clusters(asked: int | None, n_rows: int, size: int) -> int:
@@ -164,12 +151,6 @@ def number_of_clusters(asked: int | None, n_rows: int, size: int) -> int:
     return asked
 
 
-def row_blocks(X: Any, n_labels: int) -> Iterator[Any]:
-    """Yield some rows after the other, so that their scores of every label fit in memory."""
-    for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // n_labels)):
-        yield X[rows]
-
-
 def are_places(values: Any, most: int) -> bool:
     """Tell whether something is an array of indices below ``most``."""
     return isinstance(values, np.ndarray) and values.dtype.kind in "iu" and bool(np.isin(values, range(most)).all())
@@ -184,5 +165,19 @@ def _cluster_rows(X: Any, n_clusters: int, rng: np.random.RandomState) -> Cluste
     return Clustered(clustering.centers, nearest, rng.randint(LARGEST_SEED, size=len(clustering.centers)))
 
 
-def _members(nearest: NDArray, n_clusters: int) -> list[NDArray]:
-    return [np.flatnonzero(nearest == c) for c in range(n_clusters)]
+def _members(found: Clustered) -> list[NDArray]:
+    return [np.flatnonzero(found.nearest == c) for c in range(len(found.centers))]
+
+
+def _clusterings(tasks: list[Callable[[], Clustered]], name: str) -> list[Clustered]:
+    found = []
+    with progress(len(tasks), f"{name}: clusters", 0) as advance:
+        for one in in_pieces("clusters", tasks, Clustered):
+            found.append(one)
+            advance(f"{len(one.centers)} of them")
+    return found
+
+
+def _fit_rows(fit_part: FitPart, X: Any, labels: Labels, rows: NDArray, rng: np.random.RandomState) -> Fitted:
+    found = fit_part(X[rows], labels[rows], rng)
+    return found._replace(part={"rows": rows, **found.part})

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
-from labelgap.estimators.base import Outcome
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
 from labelgap.estimators.leml import LEML
-from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places, row_blocks
+from labelgap.estimators.local import Fitted, Part, are_places, check_ensemble, check_parts, learn_parts, route
+from labelgap.estimators.scores import BlockScores, row_blocks
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import make_features
 from labelgap.observations import Labels
@@ -31,7 +31,7 @@ class QuietLEML(LEML):
         return Outcome(None, interrupt)
 
 
-class LocalLEML(LocalEstimator):
+class LocalLEML(MultiLabelEstimator):
     """A :class:`~labelgap.LEML` for each cluster of the rows; the scores of several clusterings are averaged.
 
     A label that no row of a cluster has is a "no" there.
@@ -77,6 +77,11 @@ class LocalLEML(LocalEstimator):
         predict="T (z/n + L) k",
     )
 
+    centers_: list[NDArray]
+    parts_: list[list[Part]]
+    objective_: list[list[float]]
+    n_iter_: int
+    status_: str
     threshold_: float
 
     def __init__(
@@ -119,13 +124,16 @@ class LocalLEML(LocalEstimator):
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        self._check_ensemble()
+        self._check_common()
+        check_ensemble(self)
         self._local()._check_parameters()
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
-        advice = self._fit_parts(X, labels)
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        found = learn_parts(self, X, labels, self._fit_part)
+        self.centers_, self.parts_ = found.centers, found.parts
+        self.objective_, self.n_iter_, self.status_ = found.objective, found.n_iter, found.status
         self.threshold_ = get_loss(self.loss).threshold
-        return partial(self._conclude, advice)
+        return found.outcome
 
     def _local(self) -> LEML:
         shared = LEML._get_param_names()
@@ -154,18 +162,24 @@ class LocalLEML(LocalEstimator):
         shapes = {"features": (n_features, 1), "intercept": (1,), "factors": (0, 1)}
         return {"labels": np.arange(0), **{name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}}
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+    def _scores(self, X: Any) -> BlockScores:
+        return BlockScores(lambda: self._blocks(X), self._kernels())
+
+    def _blocks(self, X: Any) -> Iterator[NDArray]:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         low = dtype(get_loss(self.loss).negative)
-        for block in row_blocks(X, self.n_labels_):
+        for block in row_blocks(X, self.n_labels_, arrays=2):
             scores = np.zeros((block.shape[0], self.n_labels_), dtype)
-            for part, rows in self._route(block):
+            for part, rows in route(block, self.centers_, self.parts_):
                 B = make_features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]
                 local = np.full((len(rows), self.n_labels_), low, dtype)
                 local[:, part["labels"]] = kernels.matmul(B, part["factors"].T)
                 scores[rows] += local
             scores /= dtype(len(self.parts_))
             yield scores - dtype(self.threshold_)
+
+    def _check_loaded(self) -> None:
+        check_parts(self.centers_, self.parts_, self.n_features_in_, self._check_part)
 
     def _check_part(self, part: Part) -> None:
         labels, k = part["labels"], len(part["intercept"])

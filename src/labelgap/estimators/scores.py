@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
@@ -29,6 +30,14 @@ class Scores(ABC):
     @abstractmethod
     def blocks(self) -> Iterator[NDArray]:
         """Yield the decision values of some rows after the other, as (rows, L) arrays."""
+
+    def dense(self) -> NDArray:
+        """Return all decision values, an (n, L) array."""
+        return np.concatenate(list(self.blocks()))
+
+    def positives(self) -> sp.csr_array:
+        """Return where the answer is yes, as a sparse matrix of True."""
+        return sp.csr_array(sp.vstack([sp.csr_array(block > 0) for block in self.blocks()]))
 
     def topk(self, k: int) -> tuple[NDArray, NDArray]:
         """Return the indices and values of the k best labels of each row, best first, two (n, k) arrays."""
@@ -66,9 +75,8 @@ class FactorScores(Scores):
         self.B, self.H, self.threshold = B, H, threshold
 
     def blocks(self) -> Iterator[NDArray]:
-        rows = max(1, CELLS_PER_BLOCK // len(self.H))
-        for start in range(0, len(self.B), rows):
-            values = self.kernels.matmul(self.B[start : start + rows], self.H.T)
+        for rows in row_blocks(self.B, len(self.H)):
+            values = self.kernels.matmul(rows, self.H.T)
             values -= values.dtype.type(self.threshold)
             yield values
 
@@ -81,6 +89,15 @@ class FactorScores(Scores):
         values = self.kernels.sddmm(self.kernels.prepare(pattern, self.B.dtype), self.B, self.H)
         values -= values.dtype.type(self.threshold)
         return with_pattern(values, pattern)
+
+
+def row_blocks(X: Any, n_labels: int, *, arrays: int = 1) -> Iterator[Any]:
+    """Yield some rows of X after the other, so that their scores of every label fit in memory.
+
+    ``arrays`` is the number of arrays of that size that the scores of a block take to make.
+    """
+    for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // arrays // n_labels)):
+        yield X[rows]
 
 
 def known_pattern(labels: Labels) -> sp.csr_array:

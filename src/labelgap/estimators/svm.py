@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple
@@ -17,7 +17,8 @@ from sklearn.utils import check_random_state
 
 from labelgap.estimators import newton_svm
 from labelgap.estimators.about import About
-from labelgap.estimators.linear import LinearEstimator
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.linear import LinearScores, check_coefficients
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.observations import Labels
 from labelgap.observations.patterns import csr_of
@@ -37,7 +38,7 @@ class Machine(NamedTuple):
     errors: NDArray | None = None
 
 
-class LabelwiseSVM(LinearEstimator):
+class LabelwiseSVM(MultiLabelEstimator):
     """One linear support vector machine for each label, fitted on the rows where the label is known.
 
     Label j minimises ½ (‖w‖² + b²) + C Σ over its known rows of max(0, 1 − y (w·x + b))², y = ±1: to rounding by
@@ -104,6 +105,8 @@ class LabelwiseSVM(LinearEstimator):
         predict="d L",
     )
 
+    coef_: NDArray
+    intercept_: NDArray
     chosen_C_: NDArray
     cv_errors_: NDArray | None
     status_: str
@@ -135,17 +138,20 @@ class LabelwiseSVM(LinearEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
         self._store(list(self._machines(X, labels)))
-        return self._conclude
+        if self.status_ == "converged":
+            return Outcome()
+        return Outcome(
+            f"LabelwiseSVM stopped after max_iter={self.max_iter} iterations for some labels, before it came to "
+            f"the minimum or to tol={self.tol:g}; scale the features, lower C, or raise max_iter or tol."
+        )
 
-    def _conclude(self) -> None:
-        if self.status_ == "max_iter":
-            message = (
-                f"LabelwiseSVM stopped after max_iter={self.max_iter} iterations for some labels, before it came to "
-                f"the minimum or to tol={self.tol:g}; scale the features, lower C, or raise max_iter or tol."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    def _scores(self, X: Any) -> LinearScores:
+        return LinearScores(X, self.coef_, self.intercept_, self._kernels())
+
+    def _check_loaded(self) -> None:
+        check_coefficients(self.coef_, self.intercept_, self.n_labels_, self.n_features_in_)
 
     def _check_parameters(self) -> None:
         self._check_common()

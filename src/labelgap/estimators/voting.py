@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from functools import partial
 from numbers import Integral
 from typing import Any, Literal
 
@@ -13,9 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
-from labelgap.estimators.local import Fitted, LocalEstimator, Part, are_places
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.local import Fitted, Part, are_places, check_ensemble, check_parts, learn_parts, route
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.estimators.votes import RowVotes
+from labelgap.estimators.votes import Ballots, VoteScores
 from labelgap.neighbors import Neighbors, make_neighbors
 from labelgap.observations import Labels
 
@@ -37,40 +36,66 @@ class Indexes:
         return Indexes, ()
 
 
-class VotingEstimator(RowVotes, LocalEstimator):
-    """The neighbours of a row vote, averaged over the learners.
+class VotingEstimator(MultiLabelEstimator):
+    """The neighbours of a row vote, averaged over the learners; a learner has a part for each cluster of the rows.
 
-    A row that is orthogonal to all training rows, such as one of zeros, has no neighbour that votes. A subclass says
-    where a row lies: its part's rows and new rows are embedded alike.
+    A row that is orthogonal to all training rows, such as one of zeros, has no neighbour that votes. A subclass
+    learns the parts, and says where a row lies: its part's rows and new rows are embedded alike.
     """
 
     n_neighbors: int
     metric: str
     weights: str
     algorithm: str
+    n_clusters: int | None
+    n_learners: int
+    random_state: Any
+    verbose: int
+
+    centers_: list[NDArray]
+    parts_: list[list[Part]]
+    objective_: list[list[float]]
+    n_iter_: int
+    status_: str
+    positives_: sp.csr_array
+    known_: sp.csr_array | None
+    rates_: NDArray
+
+    @abstractmethod
+    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
+        """Learn from the rows of one cluster and their labels; the part is a dict of arrays."""
 
     @abstractmethod
     def _embed_part(self, part: Part, X: Any) -> Any:
         """Return where rows lie in the space of a part."""
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
-        advice = self._fit_parts(X, labels)
-        self._keep_labels(labels)
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        found = learn_parts(self, X, labels, self._fit_part)
+        self.centers_, self.parts_ = found.centers, found.parts
+        self.objective_, self.n_iter_, self.status_ = found.objective, found.n_iter, found.status
+        self.positives_, self.known_, self.rates_ = Ballots.of(labels, np.dtype(self.dtype).type)
         self._indexes = Indexes()
-        return partial(self._conclude, advice)
+        return found.outcome
 
     def _check_parameters(self) -> None:
-        self._check_ensemble()
+        self._check_common()
+        check_ensemble(self)
         check_number("n_neighbors", self.n_neighbors, Integral, least=1)
         check_choice("metric", self.metric, ("cosine", "euclidean"))
         check_choice("weights", self.weights, ("similarity", "uniform"))
         check_choice("algorithm", self.algorithm, ("exact", "approximate"))
 
+    def _scores(self, X: Any) -> VoteScores:
+        return VoteScores(X, self._voters, self._ballots(), self._kernels())
+
+    def _ballots(self) -> Ballots:
+        return Ballots(self.positives_, self.known_, self.rates_)
+
     def _voters(self, X: Any) -> sp.csr_array:
         """Return the weights of the votes; every learner has the same share, unless none of its neighbours votes."""
         shape, dtype = (X.shape[0], self.positives_.shape[0]), self.positives_.dtype
         total = sp.csr_array(shape, dtype=dtype)
-        for part, rows in self._route(X):
+        for part, rows in route(X, self.centers_, self.parts_):
             index = self._indexes.of(part, self.algorithm, self.metric)
             near, similarities = index.search(
                 self._embed_part(part, X[rows]), min(self.n_neighbors, len(part["rows"]))
@@ -100,9 +125,11 @@ class VotingEstimator(RowVotes, LocalEstimator):
 
     def _check_loaded(self) -> None:
         self._indexes = Indexes()
-        super()._check_loaded()
+        self._ballots().check(self.n_labels_)
+        check_parts(self.centers_, self.parts_, self.n_features_in_, self._check_part)
 
     def _check_part(self, part: Part) -> None:
+        """Raise ValueError or KeyError if a part that came from a file does not fit the model."""
         rows, n = part["rows"], self.positives_.shape[0]
         if not are_places(rows, n) or not 0 < len(rows) == part["embedded"].shape[0]:
             raise ValueError("a part has rows that the model does not have")

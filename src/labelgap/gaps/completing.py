@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelgap.estimators.base import known_pattern
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.pieces import remembered
+from labelgap.estimators.scores import known_pattern
 from labelgap.gaps.calibration import Calibration, calibration_error, reliability
 from labelgap.gaps.cells import known_labels, resumed_generator
 from labelgap.gaps.learners import fitted, scores_of

@@ -10,9 +10,9 @@ from numba import njit
 from labelgap.kernels.elementwise import cell_curvature, cell_gradient, cell_value
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
-_FAST = {"reassoc", "contract", "arcp", "nsz"}
+FAST = {"reassoc", "contract", "arcp", "nsz"}
 PART = 64  # non-zeros that are summed in the type of the factors
-compiled: Any = njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
+compiled: Any = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
 
 
 @compiled

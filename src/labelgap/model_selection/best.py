@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.estimators.about import About
-from labelgap.observations import Labels
+from labelgap.estimators.scores import Scores
 
 
 def chosen(about: About) -> About:
@@ -21,6 +18,12 @@ def chosen(about: About) -> About:
     'Votes; its parameters are chosen on held-out data.'
     """
     return about._replace(what=f"{about.what.removesuffix('.')}; its parameters are chosen on held-out data.")
+
+
+def save_best(search: Any, path: Any, *, folder: bool) -> None:
+    """Write the best estimator of a fitted search."""
+    check_is_fitted(search)
+    search.best_estimator_.save(path, folder=folder)
 
 
 class BestEstimator(MultiLabelEstimator):
@@ -36,22 +39,15 @@ class BestEstimator(MultiLabelEstimator):
             if hasattr(best, name):
                 setattr(self, name, getattr(best, name))
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        return self.best_estimator_._decision_blocks(X)
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        return self.best_estimator_._topk(X, k)
-
-    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        return self.best_estimator_._known_scores(X, labels)
+    def _scores(self, X: Any) -> Scores:
+        return self.best_estimator_._scores(X)
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         return self.best_estimator_._check_rows(X)
 
     def save(self, path: Any, *, folder: bool = False) -> None:
         """Write the best estimator, which has the parameters that were chosen."""
-        check_is_fitted(self)
-        self.best_estimator_.save(path, folder=folder)
+        save_best(self, path, folder=folder)
 
 
 def of_best(name: str) -> Any:

@@ -11,27 +11,33 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from labelgap.estimators import MC1, MCb
+from labelgap.estimators import MC1, MCb, MultiLabelEstimator
 from labelgap.estimators.completion import CompletionEstimator, solve_path
 from labelgap.estimators.completion.rows import KnownCellsOfRows
 from labelgap.estimators.completion.together import MOST_COLUMNS, solve_paths
 from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.scores import Scores
 from labelgap.losses import Loss
-from labelgap.model_selection.best import BestEstimator, chosen, of_best
+from labelgap.model_selection.best import chosen, of_best, save_best
 from labelgap.model_selection.completion_folds import Fold, draw_folds
 from labelgap.objectives.completion import Completion
-from labelgap.runtime import in_parallel, progress, threads
+from labelgap.observations import Labels
+from labelgap.runtime import in_parallel, progress
 from labelgap.solvers.fpc import Stage, descending
 
 LABEL_WEIGHTS = (1e-3, 1e-2, 1e-1, 1.0)
 CRITERIA = ("label_error", "imputation_error")
 
 
-class CompletionCV(BestEstimator):
-    """Chooses μ and λ by cross-validation over known cells; a subclass says of which estimator."""
+class CompletionCV(MultiLabelEstimator):
+    """Chooses μ and λ by cross-validation over known cells, and answers as the best estimator.
+
+    A subclass says of which estimator they are the parameters.
+    """
 
     _of: type[CompletionEstimator]
 
+    best_estimator_: CompletionEstimator
     best_params_: dict[str, float]
     best_score_: float
     cv_results_: dict[str, NDArray]
@@ -75,18 +81,27 @@ class CompletionCV(BestEstimator):
 
     def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
         """Choose μ and λ on held-out cells, then complete X and Y from all of them; see :meth:`MCb.fit`."""
-        best, weights = self._estimator(), self._check_parameters()
-        with self._unchanged_on_error(), threads(self.n_jobs):
-            X, labels = best._check_fit(X, Y, observed)
-            whole = best._problem(X, labels)
-            mus = descending(whole.start()[1], float(self.mu), float(self.decay))
-            errors = self._errors(whole, mus, weights)
-            self._choose(mus, weights, errors)
-            best.set_params(**self.best_params_).fit(X, labels)
-            for stage, error in zip(best.path_, self._path_errors(), strict=True):
-                stage["validation_error"] = error
-            self._adopt(best)
-        return self
+        return self._fit(X, Y, observed)
+
+    def _learn(self, X: Any, labels: Labels) -> None:
+        best, weights = self._estimator(), _candidates(self.label_weights)
+        whole = best._problem(X, labels)
+        mus = descending(whole.start()[1], float(self.mu), float(self.decay))
+        self._choose(mus, weights, self._errors(whole, mus, weights))
+        best.set_params(**self.best_params_).fit(X, labels)
+        for stage, error in zip(best.path_, self._path_errors(), strict=True):
+            stage["validation_error"] = error
+        for name in ("feature_names_in_", "label_names_in_"):
+            if hasattr(self, name):
+                setattr(best, name, getattr(self, name))
+        self.best_estimator_ = best
+
+    def _scores(self, X: Any) -> Scores:
+        return self.best_estimator_._scores(X)
+
+    def save(self, path: Any, *, folder: bool = False) -> None:
+        """Write the best estimator, which has the parameters that were chosen."""
+        save_best(self, path, folder=folder)
 
     def fit_transform(self, X: Any, y: Any, observed: Any = None) -> NDArray:
         """Fit, and return the training rows completed: X where it is known, ``features_`` elsewhere."""
@@ -112,13 +127,13 @@ class CompletionCV(BestEstimator):
         names = self._of().get_params().keys() & self.get_params().keys()
         return self._of(**{name: getattr(self, name) for name in names})
 
-    def _check_parameters(self) -> list[float]:
-        """Return the candidates for λ, once every parameter means something."""
+    def _check_parameters(self) -> None:
+        self._check_common()
         self._estimator()._check_parameters()
         check_choice("solver", self.solver, ("auto", "fpc", "exact", "accelerated"))
         check_choice("criterion", self.criterion, CRITERIA)
         check_number("n_folds", self.n_folds, Integral, least=2)
-        return _candidates(self.label_weights)
+        _candidates(self.label_weights)
 
     def _errors(self, whole: Completion, mus: list[float], weights: list[float]) -> NDArray:
         """Return the errors at held-out cells: for each λ, μ and fold, of labels and of features."""

@@ -171,18 +171,30 @@ class OneClassMFCV(BestEstimator):
         row_weights: Any = None,
     ) -> Self:
         """Choose parameters on held-out positives, then learn from everything; see :meth:`OneClassMF.fit`."""
-        metrics = self._check_parameters()
-        best = self._estimator()
+        self._check_parameters()
         with self._unchanged_on_error(), threads(self.n_jobs):
-            axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
-            material = best._material(X, Y, observed, row_graph, label_graph, label_features, row_weights)
-            folds = self._folds(material, X, metrics)
-            search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
-            search.run()
-            self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
-            fit_quietly(best.set_params(**search.params, tol=0.0), material)
-            self._adopt(best)
+            self._learn(X, Y, observed, row_graph, label_graph, label_features, row_weights)
         return self
+
+    def _learn(
+        self,
+        X: Any,
+        labels: Any,
+        observed: Any = None,
+        row_graph: Any = None,
+        label_graph: Any = None,
+        label_features: Any = None,
+        row_weights: Any = None,
+    ) -> None:
+        metrics, best = self._check_parameters(), self._estimator()
+        axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
+        material = best._material(X, labels, observed, row_graph, label_graph, label_features, row_weights)
+        folds = self._folds(material, X, metrics)
+        search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
+        search.run()
+        self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
+        fit_quietly(best.set_params(**search.params, tol=0.0), material)
+        self._adopt(best)
 
     def _check_parameters(self) -> tuple[Metric, ...]:
         """Return the metrics, once every parameter means something."""

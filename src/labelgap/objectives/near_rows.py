@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from labelgap.kernels import Backend
 from labelgap.kernels.elementwise import CompiledCell
-from labelgap.kernels.single_label import add_rows, minimize_label, scale_and_shift
 from labelgap.losses import CellFunctions, Loss
+from labelgap.objectives.single_label import add_rows, minimize_label, scale_and_shift
 from labelgap.solvers.columns import ColumnSolution
 
 FEWEST_NEW = 100  # rows that may join at once; as many as there are, where there are more

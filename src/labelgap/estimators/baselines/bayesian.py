@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
 from labelgap.estimators.baselines.projections import PROJECTIONS, project_seen
-from labelgap.estimators.baselines.reduced import THRESHOLD, LabelMatrix, ReducedEstimator
+from labelgap.estimators.baselines.reduced import (
+    THRESHOLD,
+    CodeRegression,
+    LabelMatrix,
+    Regression,
+    check_code_length,
+    check_reduction,
+    half_squared_error,
+    number_of_codes,
+)
 from labelgap.estimators.baselines.sparse_posterior import infer
-from labelgap.estimators.local import row_blocks
+from labelgap.estimators.factors import embed_rows, numbers_in_range
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.objectives.regression import NormalEquations
+from labelgap.estimators.scores import BlockScores, row_blocks
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
 
-class BayesianCS(ReducedEstimator):
+class BayesianCS(MultiLabelEstimator):
     """Bayesian compressed sensing for multi-label learning (Kapoor, Viswanathan and Jain 2012), for small label sets.
 
     The codes A y_i of a row, A a random k×L matrix, are N(Wᵀx_i, s² I), where W has independent normal entries of
@@ -92,10 +101,14 @@ class BayesianCS(ReducedEstimator):
         predict="(L + k) k²",
     )
 
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
     projection_: NDArray
     prior_: NDArray
     noise_: float
+    objective_: list[float]
     n_iter_: int
+    status_: str
 
     def __init__(
         self,
@@ -131,7 +144,8 @@ class BayesianCS(ReducedEstimator):
         self.verbose = verbose
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        self._check_common()
+        check_reduction(self.n_components, self.alpha)
         check_number("noise", self.noise, Real, least=np.finfo(float).tiny, optional=True)
         check_choice("projection", self.projection, tuple(PROJECTIONS))
         check_number("n_updates", self.n_updates, Integral, least=1)
@@ -139,19 +153,31 @@ class BayesianCS(ReducedEstimator):
         check_number("tol", self.tol, Real, least=0)
         check_number("verbose", self.verbose, Integral, least=0)
 
-    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
-        """Return the part of the codes that the known labels make."""
-        dtype = np.dtype(self.dtype).type
-        self.projection_ = project_seen(self.projection, labels, self._n_codes(labels.shape[1]), rng).astype(dtype)
-        self.prior_ = labels.rates
-        return LabelMatrix(labels, self._kernels(), dtype, centred=False).times(self.projection_.T)
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        dtype, rng, kernels = np.dtype(self.dtype).type, check_random_state(self.random_state), self._kernels()
+        with numbers_in_range(self.dtype):
+            regression = CodeRegression(X, self.alpha, constant=self.fit_intercept, kernels=kernels, dtype=dtype)
+            k = number_of_codes(self.n_components, labels.shape[1])
+            self.projection_ = project_seen(self.projection, labels, k, rng).astype(dtype)
+            self.prior_ = labels.rates
+            known = LabelMatrix(labels, kernels, dtype, centred=False).times(self.projection_.T)
+            found = regression.fit(known)
+            self.noise_ = self._estimate_noise(known, found.fitted)
+            history, ended = [self._energy(known, found)], True
+            if not labels.complete:
+                found, history, ended = self._alternate(regression, labels, known, found)
+        self.feature_factors_, self.intercept_factors_ = found.features, found.intercept
+        self.objective_, self.n_iter_ = history, len(history)
+        self.status_ = found.status if ended else "max_iter"
+        return self._outcome()
 
-    def _fit_codes(self, equations: NormalEquations, labels: Labels, codes: NDArray) -> None:
-        fitted = self._regress(equations, codes)
-        self.noise_ = self._estimate_noise(codes, fitted)
-        self.objective_, self.n_iter_ = [self._energy(labels, codes, fitted)], 1
-        if not labels.complete:
-            self._alternate(equations, labels, codes, fitted)
+    def _outcome(self) -> Outcome:
+        if self.status_ == "converged":
+            return Outcome()
+        return Outcome(
+            f"BayesianCS stopped after max_iter={self.max_iter} rounds while the free energy still fell by more "
+            f"than tol={self.tol:g} a code, or its least squares did not converge; raise max_iter, tol or alpha."
+        )
 
     def _estimate_noise(self, codes: NDArray, fitted: NDArray) -> float:
         if self.noise is not None:
@@ -160,44 +186,44 @@ class BayesianCS(ReducedEstimator):
         least = np.finfo(self.projection_.dtype).eps * max(float((codes**2).mean()), np.finfo(np.float32).tiny)
         return max(float(((codes - fitted) ** 2).mean(dtype=float)), least)
 
-    def _alternate(self, equations: NormalEquations, labels: Labels, known: NDArray, fitted: NDArray) -> None:
-        """Infer the unknown labels from the regression, then regress the codes that they complete, in turn."""
+    def _alternate(
+        self, regression: CodeRegression, labels: Labels, known: NDArray, found: Regression
+    ) -> tuple[Regression, list[float], bool]:
+        """Infer the unknown labels from the regression, then regress the codes that they complete, in turn.
+
+        ``known`` is the part of the codes that the known labels make. Returns the last regression, the free energy
+        after each round, and whether the rounds ended by ``tol``.
+        """
         assert labels.known is not None
         A, variance = self.projection_.astype(float), np.where(labels.known.toarray(), 0, self.prior_)
         history: list[float] = []
         with progress(self.max_iter, type(self).__name__, self.verbose) as advance:
             for _ in range(self.max_iter):
-                found = infer(A, (fitted - known).astype(float), variance, self.noise_)
-                variance = found.variance
-                codes = known + (found.mean @ A.T).astype(known.dtype)
-                fitted = self._regress(equations, codes)
-                history.append(self._energy(labels, codes, fitted) + float(found.energy.sum()))
+                posterior = infer(A, (found.fitted - known).astype(float), variance, self.noise_)
+                variance = posterior.variance
+                codes = known + (posterior.mean @ A.T).astype(known.dtype)
+                found = regression.fit(codes)
+                history.append(self._energy(codes, found) + float(posterior.energy.sum()))
                 advance(f"free energy {history[-1]:.6g}")
                 if len(history) > 1 and history[-2] - history[-1] <= self.tol * codes.size:
-                    break
-            else:
-                self.status_ = "max_iter"
-        self.objective_, self.n_iter_ = history, len(history)
+                    return found, history, True
+        return found, history, False
 
-    def _energy(self, labels: Labels, codes: NDArray, fitted: NDArray) -> float:
-        """The part of the free energy that W has."""
-        return (self._error(labels, codes, fitted) + self._penalty()) / self.noise_
+    def _energy(self, codes: NDArray, found: Regression) -> float:
+        """Return the part of the free energy that W has."""
+        return (half_squared_error(codes, found.fitted) + found.penalty) / self.noise_
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        A, dtype = self.projection_.astype(float), self.projection_.dtype.type
-        for block in row_blocks(X, self.n_labels_):
-            codes = self._embed_features(block).astype(float)
-            found = infer(A, codes, self.prior_, self.noise_, self.n_updates)
+    def _scores(self, X: Any) -> BlockScores:
+        return BlockScores(lambda: self._blocks(X), self._kernels())
+
+    def _blocks(self, X: Any) -> Iterator[NDArray]:
+        A, dtype, kernels = self.projection_.astype(float), self.projection_.dtype.type, self._kernels()
+        for rows in row_blocks(X, self.n_labels_, arrays=2):
+            codes = embed_rows(rows, self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
+            found = infer(A, codes.astype(float), self.prior_, self.noise_, self.n_updates)
             yield found.mean.astype(dtype) - dtype(THRESHOLD)
 
-    def _conclude(self) -> None:
-        if self.status_ == "max_iter":
-            message = (
-                f"BayesianCS stopped after max_iter={self.max_iter} rounds while the free energy still fell by more "
-                f"than tol={self.tol:g} a code, or its least squares did not converge; raise max_iter, tol or alpha."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
-
-    def _check_decoder(self, k: int) -> None:
+    def _check_loaded(self) -> None:
+        k = check_code_length(self.feature_factors_, self.intercept_factors_, self.n_features_in_)
         if self.projection_.shape != (k, self.n_labels_) or np.shape(self.prior_) != (self.n_labels_,):
             raise ValueError(f"a projection of shape {self.projection_.shape} for {self.n_labels_} labels")

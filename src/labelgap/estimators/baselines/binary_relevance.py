@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
 from labelgap.estimators.baselines.label_models import Settings, fit_labels
-from labelgap.estimators.linear import LinearEstimator, by_feature
+from labelgap.estimators.linear import LinearScores, by_feature, check_coefficients
 from labelgap.estimators.parameters import check_number
 from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
 
 
-class BinaryRelevance(LinearEstimator):
+class BinaryRelevance(MultiLabelEstimator):
     """A linear model for each label, fitted on the rows where the label is known (one-vs-all).
 
     Label j minimises over w and b
@@ -79,6 +79,8 @@ class BinaryRelevance(LinearEstimator):
         predict="z/n L",
     )
 
+    coef_: NDArray | sp.csr_array
+    intercept_: NDArray
     n_iter_: int
     status_: str
 
@@ -119,7 +121,7 @@ class BinaryRelevance(LinearEstimator):
         check_number("max_iter", self.max_iter, Integral, least=1)
         check_number("verbose", self.verbose, Integral, least=0)
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
         settings = Settings(
             loss=get_loss(self.loss),
             alpha=float(self.alpha),
@@ -135,12 +137,15 @@ class BinaryRelevance(LinearEstimator):
         self.coef_ = by_feature(found.weights)
         self.intercept_ = (found.constants - settings.loss.threshold).astype(settings.dtype)
         self.n_iter_, self.status_ = found.n_iter, "converged" if found.converged else "max_iter"
-        return self._conclude
+        if found.converged:
+            return Outcome()
+        return Outcome(
+            f"BinaryRelevance stopped after max_iter={self.max_iter} steps for some labels, before their "
+            f"gradients came down to tol={self.tol:g}; raise max_iter, tol or alpha, or scale the features."
+        )
 
-    def _conclude(self) -> None:
-        if self.status_ == "max_iter":
-            message = (
-                f"BinaryRelevance stopped after max_iter={self.max_iter} steps for some labels, before their "
-                f"gradients came down to tol={self.tol:g}; raise max_iter, tol or alpha, or scale the features."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    def _scores(self, X: Any) -> LinearScores:
+        return LinearScores(X, self.coef_, self.intercept_, self._kernels())
+
+    def _check_loaded(self) -> None:
+        check_coefficients(self.coef_, self.intercept_, self.n_labels_, self.n_features_in_)

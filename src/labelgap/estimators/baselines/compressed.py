@@ -8,14 +8,24 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.baselines import pursuit
 from labelgap.estimators.baselines.projections import PROJECTIONS, project_seen
-from labelgap.estimators.baselines.reduced import THRESHOLD, LabelMatrix, ReducedEstimator
-from labelgap.estimators.local import row_blocks
+from labelgap.estimators.baselines.reduced import (
+    THRESHOLD,
+    CodeRegression,
+    LabelMatrix,
+    check_code_length,
+    check_reduction,
+    half_squared_error,
+    number_of_codes,
+)
+from labelgap.estimators.factors import embed_rows, numbers_in_range
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.kernels import pursuit
-from labelgap.objectives.regression import NormalEquations
+from labelgap.estimators.scores import BlockScores, row_blocks
 from labelgap.observations import Labels
 from labelgap.runtime import in_ranges
 
@@ -23,7 +33,7 @@ OFTEN = 4  # times the labels of a mean row: how many labels are recovered by de
 ROWS_PER_TASK = 64
 
 
-class CompressedSensing(ReducedEstimator):
+class CompressedSensing(MultiLabelEstimator):
     """Random projections of the labels, and sparse recovery (Hsu, Kakade, Langford and Zhang 2009).
 
     The codes of a row are A y, A a random k×L matrix and y its labels; ridge regression predicts them as z. The
@@ -87,8 +97,12 @@ class CompressedSensing(ReducedEstimator):
         predict="(z/n + L) k + L s², s labels recovered",
     )
 
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
     projection_: NDArray
     n_nonzero_: int
+    objective_: list[float]
+    status_: str
 
     def __init__(
         self,
@@ -124,7 +138,8 @@ class CompressedSensing(ReducedEstimator):
         self.dtype = dtype
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
+        self._check_common()
+        check_reduction(self.n_components, self.alpha)
         check_choice("projection", self.projection, tuple(PROJECTIONS))
         check_choice("recovery", self.recovery, ("omp", "cosamp", "lasso"))
         check_number("n_nonzero", self.n_nonzero, Integral, least=1, optional=True)
@@ -132,9 +147,21 @@ class CompressedSensing(ReducedEstimator):
         check_number("max_iter", self.max_iter, Integral, least=1)
         check_number("tol", self.tol, Real, least=0)
 
-    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        rng, kernels = check_random_state(self.random_state), self._kernels()
+        with numbers_in_range(self.dtype):
+            regression = CodeRegression(X, self.alpha, constant=self.fit_intercept, kernels=kernels, dtype=self.dtype)
+            codes = self._encode(labels, rng)
+            found = regression.fit(codes)
+            self.objective_ = [half_squared_error(codes, found.fitted) + found.penalty]
+        self.feature_factors_, self.intercept_factors_ = found.features, found.intercept
+        self.status_ = found.status
+        return regression.outcome(type(self).__name__, found)
+
+    def _encode(self, labels: Labels, rng: np.random.RandomState) -> NDArray:
+        """Draw A, and return the codes Y Aᵀ of the labels."""
         dtype = np.dtype(self.dtype).type
-        A = project_seen(self.projection, labels, self._n_codes(labels.shape[1]), rng)
+        A = project_seen(self.projection, labels, number_of_codes(self.n_components, labels.shape[1]), rng)
         self.projection_, self.n_nonzero_ = A.astype(dtype), self._sparsity(labels, len(A))
         return LabelMatrix(labels, self._kernels(), dtype, centred=False).times(self.projection_.T)
 
@@ -142,11 +169,15 @@ class CompressedSensing(ReducedEstimator):
         often = int(np.ceil(OFTEN * labels.positives.nnz / len(labels)))
         return max(1, min(k, often if self.n_nonzero is None else self.n_nonzero))
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+    def _scores(self, X: Any) -> BlockScores:
+        return BlockScores(lambda: self._blocks(X), self._kernels())
+
+    def _blocks(self, X: Any) -> Iterator[NDArray]:
         A, kernels = self.projection_, self._kernels()
         gram = A.T.astype(float) @ A.astype(float)
-        for block in row_blocks(X, self.n_labels_):
-            products = kernels.matmul(self._embed_features(block), A).astype(float)
+        for rows in row_blocks(X, self.n_labels_, arrays=2):
+            codes = embed_rows(rows, self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
+            products = kernels.matmul(codes, A).astype(float)
             yield self._recover(gram, products) - A.dtype.type(THRESHOLD)
 
     def _recover(self, gram: NDArray, products: NDArray) -> NDArray:
@@ -162,6 +193,7 @@ class CompressedSensing(ReducedEstimator):
         in_ranges(lambda start, stop: loop(gram, products, *arguments, found, start, stop), bounds)
         return found
 
-    def _check_decoder(self, k: int) -> None:
+    def _check_loaded(self) -> None:
+        k = check_code_length(self.feature_factors_, self.intercept_factors_, self.n_features_in_)
         if self.projection_.shape != (k, self.n_labels_) or not 1 <= self.n_nonzero_ <= k:
             raise ValueError(f"a projection of shape {self.projection_.shape} for {self.n_labels_} labels")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
-from labelgap.estimators.baselines.plst import PLST
-from labelgap.estimators.baselines.reduced import LabelMatrix
+from labelgap.estimators.baselines.plst import principal_code
+from labelgap.estimators.baselines.reduced import Code, LabelMatrix, LinearReduction, number_of_codes
 from labelgap.objectives.regression import NormalEquations
+from labelgap.observations import Labels
 
 
-class CPLST(PLST):
+class CPLST(LinearReduction):
     """Conditional principal label space transformation (Chen and Lin 2012), with a ridge.
 
     As :class:`~labelgap.PLST`, but V (L×k) are the leading eigenvectors of Ȳᵀ H_α Ȳ, Ȳ the centred labels and
@@ -57,6 +59,12 @@ class CPLST(PLST):
         predict="(z/n + L) k",
     )
 
-    def _gram_times(self, equations: NormalEquations, Y: LabelMatrix, P: NDArray) -> NDArray:
-        W, _ = equations.solve(Y.times(P), 1.0, float(self.alpha))
-        return Y.t_times(equations.features.times(W))
+    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> Code:
+        k, dtype = number_of_codes(self.n_components, labels.shape[1]), np.dtype(self.dtype).type
+        Y = LabelMatrix(labels, self._kernels(), dtype, centred=True)
+
+        def hat_times(P: NDArray) -> NDArray:
+            W, _ = equations.solve(Y.times(P), 1.0, float(self.alpha))
+            return Y.t_times(equations.features.times(W))
+
+        return principal_code(Y, hat_times, k, rng, dtype)

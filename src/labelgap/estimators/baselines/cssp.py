@@ -9,7 +9,13 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
-from labelgap.estimators.baselines.reduced import LabelMatrix, LinearReduction, leading_eigenvectors
+from labelgap.estimators.baselines.reduced import (
+    Code,
+    LabelMatrix,
+    LinearReduction,
+    leading_eigenvectors,
+    number_of_codes,
+)
 from labelgap.objectives.regression import NormalEquations
 from labelgap.observations import Labels
 
@@ -66,17 +72,17 @@ class CSSP(LinearReduction):
 
     selected_labels_: NDArray
 
-    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
-        k, dtype = self._n_codes(labels.shape[1]), np.dtype(self.dtype).type
+    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> Code:
+        k, dtype = number_of_codes(self.n_components, labels.shape[1]), np.dtype(self.dtype).type
         Y = LabelMatrix(labels, self._kernels(), dtype, centred=False)
         V = leading_eigenvectors(lambda P: Y.t_times(Y.times(P)), Y.shape[1], k, rng, dtype)
         self.selected_labels_ = draw_columns((V.astype(float) ** 2).sum(1), labels, k, rng)
         chosen = labels.positives[:, self.selected_labels_].astype(dtype)
-        self._store_decoder(combinations(chosen, labels.positives).T, Y.shift)
-        return chosen.toarray()
+        return Code(chosen.toarray(), combinations(chosen, labels.positives).T, Y.shift)
 
-    def _check_decoder(self, k: int) -> None:
-        super()._check_decoder(k)
+    def _check_loaded(self) -> None:
+        super()._check_loaded()
+        k = len(self.intercept_factors_)
         if np.shape(self.selected_labels_) != (k,):
             raise ValueError(f"{np.shape(self.selected_labels_)} selected labels for {k} codes")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from numbers import Integral, Real
@@ -14,12 +13,13 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.estimators.about import About
+from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.baselines.forest import Rows, Rules, Tree, grow, walk
+from labelgap.estimators.baselines.label_splits import Gains
 from labelgap.estimators.local import are_places
 from labelgap.estimators.parameters import check_number, check_weights
 from labelgap.estimators.pieces import in_pieces
-from labelgap.estimators.votes import RowVotes
-from labelgap.kernels.forest import Rows, Rules, Tree, grow, walk
-from labelgap.kernels.label_splits import Gains
+from labelgap.estimators.votes import Ballots, VoteScores
 from labelgap.metrics.at_k import ideal_dcg
 from labelgap.observations import Labels, label_propensities
 from labelgap.runtime import in_ranges, n_threads, progress
@@ -27,7 +27,7 @@ from labelgap.runtime import in_ranges, n_threads, progress
 LARGEST_SEED = 2**31 - 1
 
 
-class FastXML(RowVotes):
+class FastXML(MultiLabelEstimator):
     """A forest of trees that part the rows so that each side has a good ranking of its labels.
 
     A node shares its rows out to two sides, δ_i = ±1, each with a ranking r± of the labels, and learns a sparse
@@ -120,6 +120,9 @@ class FastXML(RowVotes):
     leaves_: sp.csr_array
     objective_: list[list[float]]
     n_iter_: int
+    positives_: sp.csr_array
+    known_: sp.csr_array | None
+    rates_: NDArray
 
     def __init__(
         self,
@@ -160,7 +163,7 @@ class FastXML(RowVotes):
             check_number(name, getattr(self, name), Real, least=0)
         check_number("verbose", self.verbose, Integral, least=0)
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> None:
         of_label = self._gains_of_labels(labels)
         numbers = float(self.bias), int(self.max_leaf), int(self.max_iter)
         rules = Rules(float(self.alpha), float(self.tol), np.dtype(self.dtype) == np.float32, *numbers)
@@ -173,8 +176,7 @@ class FastXML(RowVotes):
                 trees.append(tree)
                 advance(f"{len(tree.bounds) - 1} leaves")
         self._keep_trees(trees)
-        self._keep_labels(labels, of_label)
-        return lambda: None
+        self.positives_, self.known_, self.rates_ = Ballots.of(labels, np.dtype(self.dtype).type, of_label)
 
     def _gains_of_labels(self, labels: Labels) -> NDArray[np.float64]:
         """Return what a positive of each label counts for."""
@@ -201,6 +203,12 @@ class FastXML(RowVotes):
         self.objective_ = [[float(tree.objective)] for tree in trees]
         self.n_iter_ = max(int(tree.rounds) for tree in trees)
 
+    def _scores(self, X: Any) -> VoteScores:
+        return VoteScores(X, self._voters, self._ballots(), self._kernels())
+
+    def _ballots(self) -> Ballots:
+        return Ballots(self.positives_, self.known_, self.rates_)
+
     def _voters(self, X: Any) -> sp.csr_array:
         reached = self._leaves_of(X)
         n, T = reached.shape
@@ -218,7 +226,7 @@ class FastXML(RowVotes):
         return reached
 
     def _check_loaded(self) -> None:
-        super()._check_loaded()
+        self._ballots().check(self.n_labels_)
         nodes, d = self.separators_.shape
         leaves, n = self.leaves_.shape
         if d != self.n_features_in_ or n != self.positives_.shape[0] or np.shape(self.offsets_) != (nodes,):

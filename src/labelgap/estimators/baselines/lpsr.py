@@ -18,9 +18,11 @@ from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.baselines.binary_relevance import BinaryRelevance
 from labelgap.estimators.baselines.naive_bayes import NaiveBayes
 from labelgap.estimators.inner import Packed, pack, unpack
-from labelgap.estimators.local import are_places, number_of_clusters, row_blocks
+from labelgap.estimators.local import are_places, number_of_clusters
 from labelgap.estimators.parameters import check_number
-from labelgap.kernels.places import places
+from labelgap.estimators.scores import Scores, row_blocks, with_pattern
+from labelgap.kernels import Backend
+from labelgap.kernels.loops import compiled
 from labelgap.metrics.topk import RaggedRows, best_positions
 from labelgap.objectives import make_features
 from labelgap.observations import Labels
@@ -32,6 +34,34 @@ NAMED: dict[str, type[BinaryRelevance] | type[NaiveBayes]] = {
     "one_vs_all": BinaryRelevance,
     "naive_bayes": NaiveBayes,
 }
+
+
+class CandidateScores(Scores):
+    """Decisions about the candidates of each row; all other labels have the decisions ``below``.
+
+    ``asked(X)`` returns the decisions about candidates, n×L, absent for other labels; a row has at least
+    ``n_candidates`` of them, and they are above those of all other labels.
+    """
+
+    def __init__(
+        self, X: Any, asked: Callable[[Any], sp.csr_array], below: NDArray, n_candidates: int, kernels: Backend
+    ) -> None:
+        super().__init__(kernels)
+        self.X, self.asked, self.below, self.n_candidates = X, asked, below, n_candidates
+
+    def blocks(self) -> Iterator[NDArray]:
+        for rows in row_blocks(self.X, len(self.below), arrays=2):
+            asked = self.asked(rows)
+            decisions = np.tile(self.below.astype(asked.dtype), (rows.shape[0], 1))
+            decisions[rows_of(asked), asked.indices] = asked.data
+            yield decisions
+
+    def topk(self, k: int) -> tuple[NDArray, NDArray]:
+        if k > self.n_candidates:
+            return super().topk(k)
+        asked = self.asked(self.X)
+        cells = asked.indptr[:-1, None] + RaggedRows(asked.data, asked.indptr).top(k)
+        return asked.indices[cells].astype(np.int64), asked.data[cells]
 
 
 class LPSR(MultiLabelEstimator):
@@ -151,7 +181,7 @@ class LPSR(MultiLabelEstimator):
         for name in ("alpha", "tol", "decay"):
             check_number(name, getattr(self, name), Real, least=0)
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> None:
         rng = check_random_state(self.random_state)
         self._base = self._make_base(rng).fit(X, labels)
         self.base_ = pack(self._base)
@@ -163,7 +193,6 @@ class LPSR(MultiLabelEstimator):
         self.candidates_ = _most_worth(worth, rates, min(self.n_candidates, labels.shape[1]))
         self.floor_ = min(least, 0.0)
         self.below_ = self.floor_ - 1.0 - _order_places(rates)
-        return lambda: None
 
     def _make_base(self, rng: np.random.RandomState) -> MultiLabelEstimator:
         """Return the base to fit; where it draws numbers and has no seed of its own, ours gives it one."""
@@ -184,7 +213,7 @@ class LPSR(MultiLabelEstimator):
         """Return the place of each positive in the base's ranking of the known labels, and its least decision."""
         cells, first, least = labels.positives, 0, np.inf
         ranks = np.empty(cells.nnz, np.int64)
-        for block in self._base._decision_blocks(self._base._check_rows(X)):
+        for block in self._base._scores(self._base._check_rows(X)).blocks():
             least = min(least, float(block.min()))
             if labels.known is not None:
                 block = np.where(labels.known[first : first + len(block)].toarray(), block, -np.inf)
@@ -192,27 +221,15 @@ class LPSR(MultiLabelEstimator):
             first += len(block)
         return ranks, least
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        for block in row_blocks(X, self.n_labels_):
-            asked = self._asked(block)
-            decisions = np.tile(self.below_.astype(asked.dtype), (block.shape[0], 1))
-            decisions[rows_of(asked), asked.indices] = asked.data
-            yield decisions
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        if k > self.candidates_.shape[1]:
-            return super()._topk(X, k)
-        asked = self._asked(X)
-        cells = asked.indptr[:-1, None] + RaggedRows(asked.data, asked.indptr).top(k)
-        return asked.indices[cells].astype(np.int64), asked.data[cells]
+    def _scores(self, X: Any) -> CandidateScores:
+        return CandidateScores(X, self._asked, self.below_, self.candidates_.shape[1], self._kernels())
 
     def _asked(self, X: Any) -> sp.csr_array:
         """Return the base's decisions about the candidates of each row, and nothing else."""
         pattern = self._pattern(X)
         nothing = sp.csr_array(pattern.shape, dtype=bool)
-        scores = self._base._known_scores(self._base._check_rows(X), Labels.of_patterns(nothing, pattern))
-        data = np.maximum(scores.data, self.floor_).astype(self.dtype)
-        return sp.csr_array((data, scores.indices, scores.indptr), shape=scores.shape)
+        scores = self._base._scores(self._base._check_rows(X)).known(Labels.of_patterns(nothing, pattern))
+        return with_pattern(np.maximum(scores.data, self.floor_).astype(self.dtype), scores)
 
     def _pattern(self, X: Any) -> sp.csr_array:
         """Return the candidates of each row, n×L."""
@@ -243,10 +260,28 @@ class LPSR(MultiLabelEstimator):
             raise ValueError("the candidates are not labels of the model, ascending")
 
 
+@compiled
+def _places(indptr, indices, scores, out, first, start, stop):
+    """The place of each stored cell among the scores of its row, 1 for the best; ties go to the lower column.
+
+    ``scores`` are a block of rows, of which row r has the cells of row first + r.
+    """
+    for r in range(start, stop):
+        row = scores[r]
+        for p in range(indptr[first + r], indptr[first + r + 1]):
+            column = indices[p]
+            s, above = row[column], 1
+            for j in range(column):
+                above += row[j] >= s
+            for j in range(column + 1, row.shape[0]):
+                above += row[j] > s
+            out[p] = above
+
+
 def _fill_places(cells: sp.csr_array, block: NDArray, ranks: NDArray, first: int) -> None:
     bounds = np.linspace(0, len(block), 9).astype(int)
     in_ranges(
-        lambda start, stop: places(cells.indptr, cells.indices, block, ranks, first, start, stop),
+        lambda start, stop: _places(cells.indptr, cells.indices, block, ranks, first, start, stop),
         np.unique(bounds).tolist(),
     )
 

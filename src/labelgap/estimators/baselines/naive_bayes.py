@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any, Literal
 
@@ -12,14 +11,15 @@ from numpy.typing import NDArray
 
 from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
-from labelgap.estimators.linear import LinearEstimator, by_feature
+from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.linear import LinearScores, by_feature, check_coefficients
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.observations import Labels
 
 MODELS = ("multinomial", "bernoulli")
 
 
-class NaiveBayes(LinearEstimator):
+class NaiveBayes(MultiLabelEstimator):
     """A naive Bayes classifier for each label, fitted on the rows where the label is known.
 
     The decision is log p(y = 1 | x) − log p(y = 0 | x), which is linear in x (multinomial) or in [x > 0] (Bernoulli):
@@ -64,6 +64,9 @@ class NaiveBayes(LinearEstimator):
         predict="z/n L",
     )
 
+    coef_: NDArray
+    intercept_: NDArray
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -88,7 +91,7 @@ class NaiveBayes(LinearEstimator):
             raise ValueError(f"alpha={self.alpha!r} is out of range; pass a number above 0, such as 1.0.")
         check_choice("model", self.model, MODELS)
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> None:
         X = self._features(X)
         sums, known = _sums(X, labels, labels.known)
         yes, positives = _sums(X, labels, labels.positives)
@@ -100,7 +103,6 @@ class NaiveBayes(LinearEstimator):
         dtype = np.dtype(self.dtype).type
         self.coef_ = by_feature((both[:, None] * (up - down)).astype(dtype))
         self.intercept_ = (both * (high - low) + prior).astype(dtype)
-        return lambda: None
 
     def _features(self, X: Any) -> Any:
         """Return rows as the model takes them, or say what is wrong with them."""
@@ -125,11 +127,11 @@ class NaiveBayes(LinearEstimator):
         absent = np.log(totals - sums - alpha) - np.log(totals)
         return np.log(sums + alpha) - np.log(totals) - absent, absent.sum(axis=1)
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        return super()._decision_blocks(self._features(X))
+    def _scores(self, X: Any) -> LinearScores:
+        return LinearScores(self._features(X), self.coef_, self.intercept_, self._kernels())
 
-    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        return super()._known_scores(self._features(X), labels)
+    def _check_loaded(self) -> None:
+        check_coefficients(self.coef_, self.intercept_, self.n_labels_, self.n_features_in_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

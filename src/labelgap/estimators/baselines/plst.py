@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.estimators.about import About
-from labelgap.estimators.baselines.reduced import LabelMatrix, LinearReduction, leading_eigenvectors
+from labelgap.estimators.baselines.reduced import (
+    Code,
+    LabelMatrix,
+    LinearReduction,
+    leading_eigenvectors,
+    number_of_codes,
+)
 from labelgap.objectives.regression import NormalEquations
 from labelgap.observations import Labels
 
@@ -63,13 +72,15 @@ class PLST(LinearReduction):
         predict="(z/n + L) k",
     )
 
-    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
-        dtype = np.dtype(self.dtype).type
-        Y, k = LabelMatrix(labels, self._kernels(), dtype, centred=True), self._n_codes(labels.shape[1])
-        V = leading_eigenvectors(lambda P: self._gram_times(equations, Y, P), Y.shape[1], k, rng, dtype)
-        self._store_decoder(V, Y.shift)
-        return Y.times(V)
+    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> Code:
+        k, dtype = number_of_codes(self.n_components, labels.shape[1]), np.dtype(self.dtype).type
+        Y = LabelMatrix(labels, self._kernels(), dtype, centred=True)
+        return principal_code(Y, lambda P: Y.t_times(Y.times(P)), k, rng, dtype)
 
-    def _gram_times(self, equations: NormalEquations, Y: LabelMatrix, P: NDArray) -> NDArray:
-        """The matrix whose leading eigenvectors are the directions, times P: here ȲᵀȲ."""
-        return Y.t_times(Y.times(P))
+
+def principal_code(
+    Y: LabelMatrix, gram_times: Callable[[NDArray], NDArray], k: int, rng: np.random.RandomState, dtype: Any
+) -> Code:
+    """Return Ȳ V for the k leading eigenvectors V of a symmetric L×L matrix that is known by its products."""
+    V = leading_eigenvectors(gram_times, Y.shape[1], k, rng, dtype)
+    return Code(Y.times(V), V, Y.shift)

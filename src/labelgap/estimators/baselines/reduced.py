@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state, gen_batches
 
-from labelgap.estimators.factors import FactorEstimator, FeatureFactors
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.factors import embed_rows, numbers_in_range, split_factors
 from labelgap.estimators.parameters import check_number
+from labelgap.estimators.scores import FactorScores
 from labelgap.kernels import Backend
 from labelgap.objectives import make_features
 from labelgap.objectives.regression import NormalEquations
@@ -77,94 +77,107 @@ def leading_eigenvectors(
     return np.ascontiguousarray(vectors[:, ::-1], dtype)
 
 
-class ReducedEstimator(FeatureFactors):
-    """Codes T (n×k) for the labels of each row, and W = argmin ½ ‖T − [X, 1] W‖² + (α/2) ‖W‖².
+class Regression(NamedTuple):
+    """W in its two parts, the codes that it gives the training rows, (α/2) ‖W‖², and whether it was found exactly."""
 
-    All columns of W share one factorisation of XᵀX + αI, or of XXᵀ + αI where that is smaller. A subclass encodes
-    labels, and decodes the code [x, 1] W of a new row.
+    features: NDArray
+    intercept: NDArray
+    fitted: NDArray
+    penalty: float
+    converged: bool
+
+    @property
+    def status(self) -> str:
+        """Return "converged", or "max_iter" where an iterative solution did not."""
+        return "converged" if self.converged else "max_iter"
+
+
+class CodeRegression:
+    """Ridge regression of codes T (n×k) on rows: W = argmin ½ ‖T − [X, 1] W‖² + (α/2) ‖W‖².
+
+    All columns of W share one factorisation of XᵀX + αI, or of XXᵀ + αI where that is smaller.
     """
 
-    n_components: int | None
-    alpha: float
-    random_state: Any
+    def __init__(self, X: Any, alpha: float, *, constant: bool, kernels: Backend, dtype: Any) -> None:
+        features = make_features(X, kernels, np.dtype(dtype).type, constant=constant)
+        if not np.isfinite(features.column_squares()).all():
+            raise FloatingPointError("the squares of a feature have no finite sum")
+        self.equations, self.alpha, self.constant = NormalEquations(features), float(alpha), constant
 
-    objective_: list[float]
-    status_: str
-
-    @abstractmethod
-    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> NDArray:
-        """Return the codes of the labels, n×k, and keep what decoding will need."""
-
-    def _check_parameters(self) -> None:
-        self._check_common()
-        check_number("n_components", self.n_components, Integral, least=1, optional=True)
-        check_number("alpha", self.alpha, Real, least=0)
-
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
-        features = make_features(X, self._kernels(), np.dtype(self.dtype).type, constant=self.fit_intercept)
-        with self._numbers_in_range():
-            if not np.isfinite(features.column_squares()).all():
-                raise FloatingPointError("the squares of a feature have no finite sum")
-            equations = NormalEquations(features)
-            codes = self._encode(equations, labels, check_random_state(self.random_state))
-            self._fit_codes(equations, labels, codes)
-        return self._conclude
-
-    def _fit_codes(self, equations: NormalEquations, labels: Labels, codes: NDArray) -> None:
-        """Learn what predicts the codes."""
-        fitted = self._regress(equations, codes)
-        self.objective_ = [self._error(labels, codes, fitted) + self._penalty()]
-
-    def _regress(self, equations: NormalEquations, codes: NDArray) -> NDArray:
-        """Find W, store it, and return what it makes of the rows it was found on."""
-        W, converged = equations.solve(codes, 1.0, float(self.alpha))
+    def fit(self, codes: NDArray) -> Regression:
+        """Return W for these codes."""
+        W, converged = self.equations.solve(codes, 1.0, self.alpha)
         if not np.isfinite(W).all():
             raise FloatingPointError("the least squares have no finite solution")
-        self._store_features(W)
-        self.status_ = "converged" if converged else "max_iter"
-        return equations.features.times(W)
+        penalty = 0.5 * self.alpha * float((W**2).sum(dtype=float))
+        fitted = self.equations.features.times(W)
+        return Regression(*split_factors(W, self.constant), fitted, penalty, converged)
 
-    def _error(self, labels: Labels, codes: NDArray, fitted: NDArray) -> float:
-        """Half the squared error on the training rows."""
-        return 0.5 * float(((codes - fitted) ** 2).sum(dtype=float))
-
-    def _penalty(self) -> float:
-        return 0.5 * float(self.alpha) * float((self._stacked_factors() ** 2).sum(dtype=float))
-
-    def _n_codes(self, n_labels: int) -> int:
-        if self.n_components is None:
-            return min(DEFAULT_COMPONENTS, n_labels)
-        if self.n_components > n_labels:
-            raise ValueError(
-                f"n_components={self.n_components} is above the number of labels, {n_labels}: that would be no "
-                f"reduction. Pass at most {n_labels}."
-            )
-        return self.n_components
-
-    def _conclude(self) -> None:
-        if self.status_ == "max_iter":
-            message = (
-                f"{type(self).__name__} did not solve its least squares to the tolerance, since alpha={self.alpha:g} "
-                "is small for these features; raise alpha, or scale the features."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
-
-    def _check_loaded(self) -> None:
-        k = len(self.intercept_factors_)
-        if self.feature_factors_.shape != (self.n_features_in_, k):
-            raise ValueError(f"factors of shape {self.feature_factors_.shape} for {self.n_features_in_} features")
-        self._check_decoder(k)
-
-    @abstractmethod
-    def _check_decoder(self, k: int) -> None:
-        """Raise ValueError if what came from a file does not decode k numbers to the labels."""
+    def outcome(self, name: str, found: Regression) -> Outcome:
+        """Return how a regression ended, for the estimator of that name."""
+        if found.converged:
+            return Outcome()
+        return Outcome(
+            f"{name} did not solve its least squares to the tolerance, since alpha={self.alpha:g} "
+            "is small for these features; raise alpha, or scale the features."
+        )
 
 
-class LinearReduction(ReducedEstimator, FactorEstimator):
-    """Decodes by a matrix: the scores are [X, 1] W Hᵀ + μᵀ, H L×k, and ½ is the threshold.
+def half_squared_error(codes: NDArray, fitted: NDArray) -> float:
+    """Return ½ ‖T − fitted‖²."""
+    return 0.5 * float(((codes - fitted) ** 2).sum(dtype=float))
+
+
+def check_reduction(n_components: Any, alpha: Any) -> None:
+    """Raise ValueError for a number of codes or a penalty that is out of range."""
+    check_number("n_components", n_components, Integral, least=1, optional=True)
+    check_number("alpha", alpha, Real, least=0)
+
+
+def number_of_codes(n_components: int | None, n_labels: int) -> int:
+    """Return how many codes to make of labels: as many as were asked for, or up to 100.
+
+    >>> number_of_codes(None, 300), number_of_codes(2, 300)
+    (100, 2)
+    """
+    if n_components is None:
+        return min(DEFAULT_COMPONENTS, n_labels)
+    if n_components > n_labels:
+        raise ValueError(
+            f"n_components={n_components} is above the number of labels, {n_labels}: that would be no "
+            f"reduction. Pass at most {n_labels}."
+        )
+    return n_components
+
+
+def check_code_length(features: NDArray, intercept: NDArray, n_features: int) -> int:
+    """Return the number of codes that factors from a file give; raise ValueError if they do not fit the features."""
+    if features.shape != (n_features, len(intercept)):
+        raise ValueError(f"factors of shape {features.shape} for {n_features} features")
+    return len(intercept)
+
+
+class Code(NamedTuple):
+    """The codes T of the training rows (n×k), and the matrix that decodes them: Y is near T Hᵀ + 1μᵀ."""
+
+    codes: NDArray
+    H: NDArray
+    shift: NDArray
+
+
+class LinearReduction(MultiLabelEstimator):
+    """Regresses codes and decodes them by a matrix: the scores are [X, 1] W Hᵀ + μᵀ, H L×k, and ½ is the threshold.
 
     ``label_factors_`` is [H, μ], L×(k+1), and ``objective_`` holds ½ ‖Y − scores‖² + (α/2) ‖W‖² of the training rows.
+    A subclass encodes the labels.
     """
+
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
+    label_factors_: NDArray
+    threshold_: float
+    objective_: list[float]
+    status_: str
 
     def __init__(
         self,
@@ -187,21 +200,47 @@ class LinearReduction(ReducedEstimator, FactorEstimator):
         self.device = device
         self.dtype = dtype
 
-    def _store_decoder(self, H: NDArray, shift: NDArray) -> None:
-        self.label_factors_ = np.column_stack([H, shift]).astype(np.dtype(self.dtype).type)
-        self.threshold_ = THRESHOLD
+    @abstractmethod
+    def _encode(self, equations: NormalEquations, labels: Labels, rng: np.random.RandomState) -> Code:
+        """Return the codes of the labels, and how they are decoded."""
 
-    def _error(self, labels: Labels, codes: NDArray, fitted: NDArray) -> float:
-        B, H = _beside_ones(fitted).astype(float), self.label_factors_.astype(float)
-        shared = float((B * (labels.positives @ H)).sum())
-        return 0.5 * (labels.positives.nnz - 2 * shared + float(((B.T @ B) * (H.T @ H)).sum()))
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_reduction(self.n_components, self.alpha)
+
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        dtype, rng = np.dtype(self.dtype).type, check_random_state(self.random_state)
+        with numbers_in_range(self.dtype):
+            regression = CodeRegression(
+                X, self.alpha, constant=self.fit_intercept, kernels=self._kernels(), dtype=dtype
+            )
+            code = self._encode(regression.equations, labels, rng)
+            found = regression.fit(code.codes)
+            self.label_factors_ = np.column_stack([code.H, code.shift]).astype(dtype)
+            self.objective_ = [_error(labels, found.fitted, self.label_factors_) + found.penalty]
+        self.feature_factors_, self.intercept_factors_ = found.features, found.intercept
+        self.threshold_, self.status_ = THRESHOLD, found.status
+        return regression.outcome(type(self).__name__, found)
 
     def _embed(self, X: Any) -> NDArray:
-        return _beside_ones(self._embed_features(X))
+        """Return the factors of validated rows, their codes beside a constant 1."""
+        codes = embed_rows(X, self.feature_factors_, self.intercept_factors_, self._kernels(), self.dtype)
+        return _beside_ones(codes)
 
-    def _check_decoder(self, k: int) -> None:
+    def _scores(self, X: Any) -> FactorScores:
+        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, self._kernels())
+
+    def _check_loaded(self) -> None:
+        k = check_code_length(self.feature_factors_, self.intercept_factors_, self.n_features_in_)
         if self.label_factors_.shape != (self.n_labels_, k + 1):
             raise ValueError(f"label factors of shape {self.label_factors_.shape} for {self.n_labels_} labels")
+
+
+def _error(labels: Labels, fitted: NDArray, label_factors: NDArray) -> float:
+    """Return ½ ‖Y − scores‖² of rows with these codes; the scores are never made."""
+    B, H = _beside_ones(fitted).astype(float), label_factors.astype(float)
+    shared = float((B * (labels.positives @ H)).sum())
+    return 0.5 * (labels.positives.nnz - 2 * shared + float(((B.T @ B) * (H.T @ H)).sum()))
 
 
 def _beside_ones(B: NDArray) -> NDArray:

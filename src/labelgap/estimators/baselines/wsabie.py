@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from numbers import Integral, Real
 from typing import Any, Literal
 
@@ -14,13 +13,15 @@ from sklearn.utils import check_random_state
 from labelgap.checkpoints import slot
 from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
-from labelgap.estimators.factors import FactorEstimator, FeatureFactors
+from labelgap.estimators.base import MultiLabelEstimator
+from labelgap.estimators.baselines import warp
+from labelgap.estimators.factors import embed_rows, split_factors
 from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.pieces import from_arrays, to_arrays
+from labelgap.estimators.scores import FactorScores, Scores
 from labelgap.estimators.votes import THRESHOLD
 from labelgap.estimators.voting import LabelKNN
-from labelgap.kernels import warp
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
@@ -60,7 +61,7 @@ class Training:
         return [*self.features, *self.labels, sampler.state, sampler.scores, sampler.fresh]
 
 
-class WSABIE(FeatureFactors, FactorEstimator):
+class WSABIE(MultiLabelEstimator):
     """Rows and labels in one space of k dimensions, where a row's labels are nearer than all others.
 
     s_ij = ⟨Wᵀ x_i, h_j⟩ is learned by the WARP loss (Weston, Bengio and Usunier 2011),
@@ -139,6 +140,10 @@ class WSABIE(FeatureFactors, FactorEstimator):
         predict="(z/n + L) k",
     )
 
+    feature_factors_: NDArray
+    intercept_factors_: NDArray
+    label_factors_: NDArray
+    threshold_: float
     objective_: list[float]
     validation_scores_: list[float]
     n_iter_: int
@@ -198,7 +203,7 @@ class WSABIE(FeatureFactors, FactorEstimator):
                 "out, at least 0 and below 1."
             )
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> None:
         rng, dtype = check_random_state(self.random_state), np.dtype(self.dtype).type
         held, learned = np.split(rng.permutation(len(labels)), [int(self.validation_share * len(labels))])
         learned.sort()
@@ -209,7 +214,6 @@ class WSABIE(FeatureFactors, FactorEstimator):
         self.label_factors_[_unseen(labels)] = 0
         if self.predict_by == "neighbors":
             self._let_neighbors_vote(X, labels)
-        return lambda: None
 
     def _with_constant(self, X: Any) -> sp.csr_array:
         ones = [np.ones((X.shape[0], 1), X.dtype)] if self.fit_intercept else []
@@ -248,7 +252,8 @@ class WSABIE(FeatureFactors, FactorEstimator):
         """Store the factors of the last epoch, and measure them where rows are held out; worse ones are dropped."""
         before = {name: value for name, value in vars(self).items() if name.endswith("factors_")}
         H = training.labels.vectors
-        self._store_features(training.features.vectors.copy())
+        W = training.features.vectors.copy()
+        self.feature_factors_, self.intercept_factors_ = split_factors(W, self.fit_intercept)
         self.label_factors_ = H[:-1] - H[-1]
         if not len(labels):
             self.n_iter_ = len(self.objective_)
@@ -275,20 +280,14 @@ class WSABIE(FeatureFactors, FactorEstimator):
         self._voter = voter
 
     def _embed(self, X: Any) -> NDArray:
-        return self._embed_features(X)
+        """Return the factors of validated rows."""
+        return embed_rows(X, self.feature_factors_, self.intercept_factors_, self._kernels(), self.dtype)
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
+    def _scores(self, X: Any) -> Scores:
+        B = self._embed(X)
         if self.neighbors_ is None:
-            return super()._decision_blocks(X)
-        return self._voter._decision_blocks(self._embed(X))
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        return super()._topk(X, k) if self.neighbors_ is None else self._voter._topk(self._embed(X), k)
-
-    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        if self.neighbors_ is None:
-            return super()._known_scores(X, labels)
-        return self._voter._known_scores(self._embed(X), labels)
+            return FactorScores(B, self.label_factors_, self.threshold_, self._kernels())
+        return self._voter._scores(B)
 
     def _check_loaded(self) -> None:
         k, shapes = len(self.intercept_factors_), (self.feature_factors_.shape, self.label_factors_.shape)

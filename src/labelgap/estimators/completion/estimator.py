@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, Literal
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import TransformerTags, gen_batches
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import TransformerTags
+from sklearn.utils.validation import check_is_fitted
 
+from labelgap.estimators.base import MultiLabelEstimator, Outcome
 from labelgap.estimators.completion.path import CONVEX, Found, factors, record, solve_factored, solve_path
 from labelgap.estimators.completion.rows import KnownCellsOfRows, RowSpace
-from labelgap.estimators.factors import CELLS_PER_BLOCK, FactorEstimator
 from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.scores import FactorScores
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives.completion import Completion
 from labelgap.objectives.factored import with_column
@@ -30,15 +28,17 @@ DEFAULT_COMPONENTS = 100
 Judge = Callable[[NDArray], float]
 
 
-class CompletionEstimator(FactorEstimator):
+class CompletionEstimator(MultiLabelEstimator):
     """Labels and features as one matrix Z of low rank, known in some cells; a subclass says how it has a bias."""
 
     _constant: bool  # whether Z has a constant column
 
     row_factors_: NDArray
+    label_factors_: NDArray
     feature_factors_: NDArray
     constant_factors_: NDArray
     bias_: NDArray
+    threshold_: float
     ridge_: float
     rank_: int
     objective_: list[float]
@@ -98,15 +98,12 @@ class CompletionEstimator(FactorEstimator):
     @property
     def decision_(self) -> NDArray:
         """The decision values of the training rows, n×t: above 0 where the label is there."""
-        return self._scores(self.row_factors_)
+        return self._training_scores().dense()
 
     @property
     def labels_(self) -> Any:
         """The labels of the training rows, all cells, in the container that Y had."""
-        n = len(self.row_factors_)
-        blocks = gen_batches(n, max(1, CELLS_PER_BLOCK // self.n_labels_))
-        parts = [sp.csr_array(self._scores(self.row_factors_[rows]) > 0) for rows in blocks]
-        return self.container_.pack(sp.csr_array(sp.vstack(parts)))
+        return self.container_.pack(self._training_scores().positives())
 
     @property
     def features_(self) -> NDArray:
@@ -127,18 +124,6 @@ class CompletionEstimator(FactorEstimator):
             check_number(name, getattr(self, name), Real, least=0)
             if not 0 < getattr(self, name) < most:
                 raise ValueError(f"{name}={getattr(self, name)!r} is out of range; pass a number {range_}.")
-
-    def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
-        with np.errstate(over="ignore"):
-            return validate_data(
-                self,
-                X,
-                reset=reset,
-                accept_sparse="csr",
-                dtype=np.dtype(self.dtype).type,
-                accept_large_sparse=True,
-                ensure_all_finite="allow-nan",
-            )
 
     def _problem(self, X: Any, labels: Labels) -> Completion:
         """Bind validated data; the label loss, its weight and the bias are the estimator's."""
@@ -206,10 +191,15 @@ class CompletionEstimator(FactorEstimator):
             max_iter=self.max_iter,
         )
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
         problem = self._problem(X, labels)
         self._store(problem, self._solve(problem))
-        return self._conclude
+        if self.status_ != Status.MAX_ITER.value:
+            return Outcome()
+        return Outcome(
+            f"{type(self).__name__} stopped after max_iter={self.max_iter} steps at mu={self.mu:g} while the "
+            f"objective still changed by more than tol={self.tol:g} of itself; raise max_iter or tol."
+        )
 
     def _store(self, problem: Completion, found: Found) -> None:
         t, d, H = problem.t, problem.d, found.H
@@ -229,19 +219,17 @@ class CompletionEstimator(FactorEstimator):
         return RowSpace(self.feature_factors_, self.ridge_, constant)
 
     def _embed(self, X: Any) -> NDArray:
+        """Return the factors of validated rows: w, beside a constant 1."""
         return with_column(self._row_space().embed(X, self.absent_features), 1.0)
 
-    def _scores(self, factors: NDArray) -> NDArray:
-        scores = self._kernels().matmul(with_column(factors, 1.0), self.label_factors_.T)
-        return scores - scores.dtype.type(self.threshold_)
+    def _scores(self, X: Any) -> FactorScores:
+        return self._factor_scores(self._embed(X))
 
-    def _conclude(self) -> None:
-        if self.status_ == Status.MAX_ITER.value:
-            message = (
-                f"{type(self).__name__} stopped after max_iter={self.max_iter} steps at mu={self.mu:g} while the "
-                f"objective still changed by more than tol={self.tol:g} of itself; raise max_iter or tol."
-            )
-            warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    def _training_scores(self) -> FactorScores:
+        return self._factor_scores(with_column(self.row_factors_, 1.0))
+
+    def _factor_scores(self, B: NDArray) -> FactorScores:
+        return FactorScores(B, self.label_factors_, self.threshold_, self._kernels())
 
     def _check_loaded(self) -> None:
         k = self.row_factors_.shape[1]
@@ -251,6 +239,5 @@ class CompletionEstimator(FactorEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
         tags.transformer_tags = TransformerTags(preserves_dtype=[])  # the parameter dtype decides
         return tags

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.baselines.binary_relevance import BinaryRelevance
 from labelgap.estimators.inner import Packed, pack, unpack
 from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.scores import Scores
 from labelgap.estimators.text.vectorizers import Words, learn_words
 from labelgap.observations import Labels
 
@@ -174,22 +175,15 @@ class Tagger(MultiLabelEstimator):
         if self.label_names is not None:
             self.label_names_in_ = np.asarray(self.label_names, dtype=object)
 
-    def _learn(self, X: Any, labels: Labels) -> Callable[[], None]:
+    def _learn(self, X: Any, labels: Labels) -> None:
         names = getattr(self, "label_names_in_", None)
         if names is not None and len(names) != labels.shape[1]:
             raise ValueError(f"label_names has {len(names)} names for {labels.shape[1]} labels; pass one for each.")
         self._model = (BinaryRelevance() if self.estimator is None else clone(self.estimator)).fit(X, labels)
         self.packed_ = pack(self._model)
-        return lambda: None
 
-    def _decision_blocks(self, X: Any) -> Iterator[NDArray]:
-        return self._model._decision_blocks(X)
-
-    def _topk(self, X: Any, k: int) -> tuple[NDArray, NDArray]:
-        return self._model._topk(X, k)
-
-    def _known_scores(self, X: Any, labels: Labels) -> sp.csr_array:
-        return self._model._known_scores(X, labels)
+    def _scores(self, X: Any) -> Scores:
+        return self._model._scores(X)
 
     def _check_loaded(self) -> None:
         if self.vocabulary_ is not None and len(self.vocabulary_) != len(self.idf_):

@@ -5,13 +5,9 @@ Each works on the rows from ``start`` to ``stop``; a column of A that is 0 is ne
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
-# Sums in the order that is written: a choice between columns must not depend on how a row's neighbours were cut.
-in_order: Any = njit(nogil=True, cache=True, error_model="numpy")
+from labelgap.kernels.ranking import in_order  # a choice between columns must not depend on how rows were cut
 
 DEPENDENT = 1e-8  # the share of a column's square that must be new to the columns before it
 NOTHING = 1e-10  # of the largest product at the start: what is left of z by rounding

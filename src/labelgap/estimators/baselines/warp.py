@@ -11,10 +11,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from labelgap.kernels.loops import _FAST, compiled
+from labelgap.kernels.loops import FAST, compiled
 
 # A call costs about as much as what these few lines do.
-inlined: Any = njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy", forceinline=True)
+inlined: Any = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy", forceinline=True)
 
 
 class Rows(NamedTuple):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelgap.kernels.l1_logistic import log1pexp, minimize
-from labelgap.kernels.label_splits import Gains, alike, exchange
+from labelgap.estimators.baselines.l1_logistic import log1pexp, minimize
+from labelgap.estimators.baselines.label_splits import Gains, alike, exchange
 from labelgap.kernels.ranking import in_order
 
 NEWTON_STEPS = 50
