@@ -21,7 +21,7 @@ from labelgap.objectives import LowRank, label_cells, make_features
 from labelgap.observations import as_labels
 from labelgap.runtime import threads
 from labelgap.solvers import (
-    Alternation,
+    Fit,
     Direct,
     Objective,
     Solution,
@@ -70,9 +70,9 @@ def trace(form: type[LowRank], solver: Solver, init: str, X, Y, k: int, alpha: f
         if init == "svd"
         else (rng.standard_normal(shape) / k**0.5).astype(np.float32)
     )
-    state = Alternation(np.zeros((X.shape[1] + 1, k), np.float32), H)
+    state = Fit(np.zeros((X.shape[1] + 1, k), np.float32), H)
 
-    def note(state: Alternation) -> bool:
+    def note(state: Fit) -> bool:
         seconds.append(time.perf_counter() - start)
         return state.n_iter >= alternations and seconds[-1] >= least
 

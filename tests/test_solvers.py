@@ -17,7 +17,7 @@ from labelgap.solvers import (
     conjugate_gradient,
     leading_right_vectors,
 )
-from labelgap.solvers.alternating import Alternation
+from labelgap.solvers.alternating import Fit
 from labelgap.solvers.base import Kronecker, Model, inner
 from labelgap.solvers.kronecker import Rotated, preconditioner
 
@@ -223,7 +223,7 @@ class Scalars:
 
 
 def test_alternation_descends_to_the_minimum_and_reports_it():
-    state = Alternation(np.zeros((1, 1)), np.full((1, 1), 3.0))
+    state = Fit(np.zeros((1, 1)), np.full((1, 1), 3.0))
     solver = NewtonCG(tol=1e-12, cg_tol=1e-12)
     alternate(Scalars(), state, solver, solver, max_iter=300, tol=1e-15)
     assert state.status is Status.CONVERGED
@@ -234,7 +234,7 @@ def test_alternation_descends_to_the_minimum_and_reports_it():
 
 
 def test_alternation_can_be_stopped():
-    state = Alternation(np.zeros((1, 1)), np.ones((1, 1)))
+    state = Fit(np.zeros((1, 1)), np.ones((1, 1)))
     alternate(Scalars(), state, NewtonCG(), NewtonCG(), max_iter=50, tol=0, stop=lambda s: s.n_iter == 3)
     assert state.status is Status.STOPPED
     assert state.n_iter == 3

@@ -10,7 +10,7 @@ from sklearn.preprocessing import normalize
 from labelgap.kernels import cpu
 from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
 from labelgap.runtime import threads
-from labelgap.solvers import Alternation, NewtonCG, Status, alternate
+from labelgap.solvers import Fit, NewtonCG, Status, alternate
 from labelgap.solvers.svp import svp
 
 
@@ -307,7 +307,7 @@ def test_the_asymmetric_objective():
     rng = np.random.default_rng(0)
     Z, W = rng.standard_normal((2, 60, 4))
     assert problem.value(Z, W) == pytest.approx(brute_force(Z, W), rel=1e-12)
-    state = Alternation(np.zeros((60, 4)), problem.svd_start(4, np.random.RandomState(0), "float64"))
+    state = Fit(np.zeros((60, 4)), problem.svd_start(4, np.random.RandomState(0), "float64"))
     alternate(problem, state, NewtonCG(), NewtonCG(), max_iter=300, tol=1e-6)
     assert state.status is Status.CONVERGED
     assert (np.diff(state.history) <= 1e-10).all()

@@ -43,7 +43,7 @@ class Further(NamedTuple):
         (problem of all rows, H) ↦ the factors of the further rows, for a model without features.
     """
 
-    side: SideData = SideData()  # noqa: RUF009 - frozen, and every field is None
+    side: SideData = SideData()
     alike: bool = True
     fold_in: Callable[[Problem, NDArray], NDArray] | None = None
 
@@ -160,9 +160,7 @@ def _learn_on(model: Any, rows: Rows, further: Further) -> None:
     model._store(data, problem, fit, memory, further=True)
 
 
-def _learn_all(
-    model: Any, before: Rows, rows: Rows, further: Further, alternations: int
-) -> KeyboardInterrupt | None:
+def _learn_all(model: Any, before: Rows, rows: Rows, further: Further, alternations: int) -> KeyboardInterrupt | None:
     """Alternate over all rows from the factors at hand; an interrupt is handed back once these are stored."""
     labels = stacked(widened(before.labels, rows.labels.shape[1], model.absent), rows.labels)
     data = model._bind(_below(before.X, rows.X), labels, further.side)

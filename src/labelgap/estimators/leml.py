@@ -12,13 +12,11 @@ from sklearn.metrics.pairwise import rbf_kernel
 
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.factors import embed_rows, join_factors, split_factors
 from labelgap.estimators.incremental import ALTERNATIONS, Given, check_no_past, partial_fit
 from labelgap.estimators.low_rank import (
     check_alternation,
-    embed,
     fit_bound,
-    join_constant,
-    split_constant,
 )
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import FactorScores
@@ -277,14 +275,14 @@ class LEML(MultiLabelEstimator):
         self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False
     ) -> None:
         W, self.label_factors_ = (data.backend.to_numpy(factor) for factor in (fit.W, fit.H))
-        self.feature_factors_, self.intercept_factors_ = split_constant(W, bool(self.fit_intercept))
+        self.feature_factors_, self.intercept_factors_ = split_factors(W, bool(self.fit_intercept))
         self.threshold_ = get_loss(self.loss).threshold
         self.__dict__.pop("memory_", None)
         if memory is not None:
             self.memory_ = memory._asdict()
 
     def _previous(self) -> Previous:
-        W = join_constant(self.feature_factors_, self.intercept_factors_, bool(self.fit_intercept))
+        W = join_factors(self.feature_factors_, self.intercept_factors_, bool(self.fit_intercept))
         memory = getattr(self, "memory_", None)
         return Previous(W, self.label_factors_, None if memory is None else Memory(**memory))
 
@@ -303,7 +301,7 @@ class LEML(MultiLabelEstimator):
 
     def _embed(self, X: Any) -> NDArray:
         kernels = get_backend()
-        return embed(self._expand(X), self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
+        return embed_rows(self._expand(X), self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
 
     def _scores(self, X: Any) -> FactorScores:
         return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())

@@ -12,23 +12,17 @@ from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
 from labelgap.estimators.leml import LEML
 from labelgap.estimators.local import Fitted, Part, are_places, check_ensemble, check_parts, learn_parts, route
+from labelgap.estimators.low_rank import fit_bound
 from labelgap.estimators.scores import BlockScores, row_blocks
+from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives import make_features
 from labelgap.observations import Labels
-from labelgap.solvers import Alternation
 
 ADVICE = {
     "max_iter": ("raise max_iter or tol",),
     "stalled": ("scale the features or pass dtype='float64', since rounding made F rise",),
 }
-
-
-class QuietLEML(LEML):
-    """A LEML that leaves it to its ensemble to warn: filters of warnings are not for threads."""
-
-    def _outcome(self, state: Alternation, interrupt: KeyboardInterrupt | None) -> Outcome:
-        return Outcome(None, interrupt)
 
 
 class LocalLEML(MultiLabelEstimator):
@@ -138,7 +132,7 @@ class LocalLEML(MultiLabelEstimator):
     def _local(self) -> LEML:
         shared = LEML._get_param_names()
         given = {name: value for name, value in self.get_params(deep=False).items() if name in shared}
-        return QuietLEML(**given | {"n_jobs": None, "verbose": 0})
+        return LEML(**given | {"n_jobs": None, "verbose": 0})
 
     def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
         counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
@@ -148,7 +142,9 @@ class LocalLEML(MultiLabelEstimator):
         local = self._local().set_params(random_state=rng)
         if self.n_components is not None:
             local.set_params(n_components=min(self.n_components, X.shape[1], len(present)))
-        local.fit(X, labels.T[present].T)
+        ended = fit_bound(local, local._bind(X, labels.T[present].T), lasting=False)
+        if ended.interrupt is not None:
+            raise ended.interrupt
         part = {
             "labels": present,
             "features": local.feature_factors_,
@@ -163,10 +159,10 @@ class LocalLEML(MultiLabelEstimator):
         return {"labels": np.arange(0), **{name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}}
 
     def _scores(self, X: Any) -> BlockScores:
-        return BlockScores(lambda: self._blocks(X), self._kernels())
+        return BlockScores(lambda: self._blocks(X), get_backend())
 
     def _blocks(self, X: Any) -> Iterator[NDArray]:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        kernels, dtype = get_backend(), np.dtype(self.dtype).type
         low = dtype(get_loss(self.loss).negative)
         for block in row_blocks(X, self.n_labels_, arrays=2):
             scores = np.zeros((block.shape[0], self.n_labels_), dtype)

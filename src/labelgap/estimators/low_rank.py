@@ -9,12 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.estimators.base import Outcome
 from labelgap.estimators.parameters import check_callbacks, check_choice, check_number, check_weights
-from labelgap.objectives import make_features
 from labelgap.objectives.cells import Weights
 from labelgap.objectives.graph import check_graph
 from labelgap.objectives.problem import BoundData, Iteration, Options, Problem, SideData, is_nonzero, solve, start
@@ -136,24 +134,6 @@ def fit_bound(model: LowRankModel, data: BoundData, fit: Fit | None = None, *, l
     fit = solve(problem, first_factors(model, problem) if fit is None else fit, options_of(model, problem))
     model._store(data, problem, fit, remember(problem, fit) if lasting else None)
     return outcome(model, fit)
-
-
-def split_constant(W: NDArray, constant: bool) -> tuple[NDArray, NDArray]:
-    """Return the factors of the features, and that of the constant feature, 0 without one."""
-    return (W[:-1], W[-1]) if constant else (W, np.zeros(W.shape[1], W.dtype))
-
-
-def join_constant(features: NDArray, intercept: NDArray, constant: bool) -> NDArray:
-    """Return W again."""
-    return np.vstack([features, intercept]) if constant else features
-
-
-def embed(X: Any, features: NDArray, intercept: NDArray, kernels: Any, dtype: Any) -> NDArray:
-    """Return the factors of rows, [X, 1] W, n×k."""
-    kind = np.dtype(dtype).type
-    factors = make_features(X, kernels, kind).times(features.astype(kind, copy=False))
-    factors += intercept
-    return factors
 
 
 def check_pair_of_weights(name: str, given: Any, shape: tuple[int | None, int | None]) -> Weights:

@@ -16,16 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
+from labelgap.estimators.factors import embed_rows, join_factors, split_factors
 from labelgap.estimators.incremental import ALTERNATIONS, Further, Given, Rows, check_no_past, partial_fit
 from labelgap.estimators.low_rank import (
     check_alternation,
     check_pair_of_weights,
     check_penalty,
     check_symmetric,
-    embed,
     fit_bound,
-    join_constant,
-    split_constant,
 )
 from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights
 from labelgap.estimators.recommending import check_ids, check_newcomers, fold_in, kept_rows, similar
@@ -358,7 +356,8 @@ class OneClassMF(MultiLabelEstimator):
         """Return the factors of new rows from their positives, shape (rows, L), without training again.
 
         They minimise the same objective while the labels' factors are held, with the mean of the training rows for p
-        and α. Where only a share of the unlabelled cells was drawn in training, all of them count here, by that share.
+        and α. Where only a share of the unlabelled cells was drawn in training, all of them count here by that
+        share.
         """
         check_is_fitted(self)
         positives = check_newcomers("positives", positives, self.n_labels_)
@@ -442,7 +441,9 @@ class OneClassMF(MultiLabelEstimator):
         alpha = check_penalty("alpha", self.alpha, left.shape[1], constant=constant, dtype=dtype)
         alpha_labels: Any = float(np.mean(alpha))
         if self.alpha_labels is not None:
-            alpha_labels = check_penalty("alpha_labels", self.alpha_labels, right.shape[1], constant=False, dtype=dtype)
+            alpha_labels = check_penalty(
+                "alpha_labels", self.alpha_labels, right.shape[1], constant=False, dtype=dtype
+            )
         if np.ndim(alpha):
             alpha = (backend.rows if left.is_identity else backend.array)(alpha, dtype)
         if np.ndim(alpha_labels):
@@ -493,12 +494,12 @@ class OneClassMF(MultiLabelEstimator):
         if not further:
             featureless = problem.left.is_identity
             constant = bool(self.fit_intercept) and not featureless
-            self.feature_factors_, self.intercept_factors_ = split_constant(W[:0] if featureless else W, constant)
+            self.feature_factors_, self.intercept_factors_ = split_factors(W[:0] if featureless else W, constant)
             self.unlabelled_share_ = counted_share(self.negatives, self.negative_ratio, data.labels)
             self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
 
     def _store_rows(self, data: BoundData, problem: Problem, fit: Fit, further: bool) -> None:
-        """Keep factors, positives and weights of the rows where they are asked for; further rows follow the others."""
+        """Keep factors, positives and weights of rows where they are asked for; further rows follow the others."""
         kept = hasattr(self, "row_factors_") if further else problem.left.is_identity or self.keep_rows
         weights = None if data.importance.uniform else np.ravel(data.importance.rows).astype(float)
         rows = data.backend.to_numpy(problem.left.times(fit.W)) if kept else None
@@ -518,7 +519,7 @@ class OneClassMF(MultiLabelEstimator):
         features, H = self.feature_factors_, getattr(self, "label_feature_factors_", self.label_factors_)
         W = self.row_factors_
         if len(features):
-            W = join_constant(features, self.intercept_factors_, bool(self.fit_intercept))
+            W = join_factors(features, self.intercept_factors_, bool(self.fit_intercept))
         memory = getattr(self, "memory_", None)
         return Previous(W, H, None if memory is None else Memory(**memory))
 
@@ -579,7 +580,7 @@ class OneClassMF(MultiLabelEstimator):
     def _embed(self, X: Any) -> NDArray:
         if not self.n_features_in_:
             return self.row_factors_[X]
-        return embed(X, self.feature_factors_, self.intercept_factors_, get_backend(), self.dtype)
+        return embed_rows(X, self.feature_factors_, self.intercept_factors_, get_backend(), self.dtype)
 
     def _scores(self, X: Any) -> FactorScores:
         return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())

@@ -14,11 +14,11 @@ from labelgap.estimators.about import About
 from labelgap.estimators.local import Fitted, Part
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.voting import VotingEstimator
-from labelgap.objectives import make_features
+from labelgap.objectives import make_features, start
 from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
 from labelgap.objectives.regression import regress
 from labelgap.observations import Labels
-from labelgap.solvers import Alternation, NewtonCG, Status, alternate
+from labelgap.solvers import NewtonCG, Status, alternate
 from labelgap.solvers.base import inner
 from labelgap.solvers.svp import Embedding, svp
 
@@ -217,11 +217,10 @@ class SLEEC(VotingEstimator):
         if self.embedding == "svp":
             return svp(problem, k, random_state=rng, max_iter=self.max_iter, tol=self.tol)
         low_rank = problem.asymmetric(ALS_PENALTY)
-        nothing = np.zeros((problem.n, k), problem.dtype)
-        whole = problem.residual(nothing)
-        state = Alternation(nothing, low_rank.svd_start(k, rng, problem.dtype))
-        alternate(low_rank, state, NewtonCG(), NewtonCG(), max_iter=self.max_iter, tol=self.tol)
-        return Embedding(state.W, [0.5 * inner(whole, whole), *state.history], state.status)
+        fit = start(low_rank, k, init="svd", random_state=rng, dtype=problem.dtype)
+        whole = problem.residual(fit.W)
+        alternate(low_rank, fit, NewtonCG(), NewtonCG(), max_iter=self.max_iter, tol=self.tol)
+        return Embedding(fit.W, [0.5 * float(inner(whole, whole)), *fit.history], fit.status)
 
     def _embed_part(self, part: Part, X: Any) -> NDArray:
         V = part["regressors"]

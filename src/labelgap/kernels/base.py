@@ -47,8 +47,8 @@ class Backend(Protocol):
     """What every device must do. A is sparse n×d or n×L, B is n×k or d×k, H is L×k.
 
     Dense arrays are of any library that follows the Python array API standard, and dense arithmetic is written with
-    :func:`namespace`; what has no such standard (sparse products, sums over cells, rankings) is here. Sums are float64
-    whatever the arrays are. Ties in a ranking go to the lower index.
+    :func:`namespace`; what has no such standard (sparse products, sums over cells, rankings) is here. Sums are
+    float64 whatever the arrays are. Ties in a ranking go to the lower index.
     """
 
     def array(self, values: Any, dtype: Any) -> Any:

@@ -14,7 +14,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import OneClassMF
-from labelgap.estimators.material import Material
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
@@ -23,7 +22,8 @@ from labelgap.model_selection.best import BestEstimator, chosen
 from labelgap.model_selection.criteria import get_criterion
 from labelgap.model_selection.search import Judge, Search, fit_quietly
 from labelgap.model_selection.splits import check_share
-from labelgap.objectives import make_features
+from labelgap.objectives import SideData, make_features
+from labelgap.objectives.problem import BoundData
 from labelgap.observations import Labels, as_labels, hold_out_positives
 from labelgap.runtime import threads
 from labelgap.solvers.base import LinearMap
@@ -35,7 +35,7 @@ ALPHAS = [2.0 ** (halves / 2) for halves in range(-12, 13)]
 GRAPH_ALPHAS = [2.0**power for power in range(-6, 11)]
 RATIOS = [0.25, 0.5, 1.0, 2.0]
 
-Fold = tuple[Material, LinearMap, Labels, Any]  # to train on; rows to rank labels for; their positives; seen ones
+Fold = tuple[BoundData, LinearMap, Labels, Any]  # to train on; rows to rank labels for; their positives; seen ones
 
 
 class OneClassMFCV(BestEstimator):
@@ -189,7 +189,7 @@ class OneClassMFCV(BestEstimator):
         metrics, best = self._check_parameters(), self._estimator()
         axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
         material = best._material(X, labels, observed, row_graph, label_graph, label_features, row_weights)
-        folds = self._folds(material, X, metrics)
+        folds = self._folds(material, rows, side, metrics)
         search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
         search.run()
         self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
@@ -230,7 +230,9 @@ class OneClassMFCV(BestEstimator):
             axes["negative_ratio"] = _candidates("ratios", self.ratios, RATIOS)
         return axes
 
-    def _folds(self, material: Material, X: Any, metrics: tuple[Metric, ...]) -> Iterator[tuple[Material, Judge]]:
+    def _folds(
+        self, material: BoundData, X: Any, side: SideData, metrics: tuple[Metric, ...]
+    ) -> Iterator[tuple[BoundData, Judge]]:
         """Yield what to train on and what to judge by, for each split."""
         by_rows = X is not None if self.hold_out == "auto" else self.hold_out == "rows"
         if by_rows and X is None:
@@ -238,7 +240,7 @@ class OneClassMFCV(BestEstimator):
         rng = check_random_state(self.random_state)
         for _ in range(self.n_splits):
             train, rows, held_out, seen = (
-                self._held_rows(material, X, rng) if by_rows else self._held_positives(material, rng)
+                self._held_rows(material, X, side, rng) if by_rows else self._held_positives(material, rng)
             )
             if held_out.positives.nnz == 0:
                 raise ValueError(
@@ -248,23 +250,15 @@ class OneClassMFCV(BestEstimator):
                 )
             yield train, Judge(rows, material.right, held_out, seen, metrics, get_backend(self.device))
 
-    def _held_rows(self, material: Material, X: Any, rng: np.random.RandomState) -> Fold:
-        X = sp.csr_array(X) if sp.issparse(X) else np.asarray(X)
+    def _held_rows(self, material: BoundData, X: Any, side: SideData, rng: np.random.RandomState) -> Fold:
         n, kernels, dtype = len(material.labels), get_backend(self.device), np.dtype(self.dtype).type
         order, cut = rng.permutation(n), min(max(1, round(self.share * n)), n - 1)
         held, kept = np.sort(order[:cut]), np.sort(order[cut:])
-        graph = material.row_graph
-        train = replace(
-            material,
-            labels=material.labels[kept],
-            left=make_features(X[kept], kernels, dtype, constant=self.fit_intercept),
-            row_graph=None if graph is None else graph[kept][:, kept],
-            importance=material.importance.of_rows(kept),
-        )
+        train = self._estimator()._bind(X[kept], material.labels[kept], side.of_rows(kept))
         rows = make_features(X[held], kernels, dtype, constant=self.fit_intercept)
         return train, rows, material.labels[held], None
 
-    def _held_positives(self, material: Material, rng: np.random.RandomState) -> Fold:
+    def _held_positives(self, material: BoundData, rng: np.random.RandomState) -> Fold:
         train, held = hold_out_positives(material.labels, self.share, random_state=rng)
         seen = get_backend(self.device).prepare(train, np.dtype(self.dtype).type)
         return replace(material, labels=as_labels(train)), material.left, as_labels(held), seen

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.estimators import OneClassMF
-from labelgap.estimators.low_rank import Iteration
-from labelgap.estimators.material import Material
+from labelgap.estimators.low_rank import fit_bound
 from labelgap.kernels import Backend
 from labelgap.metrics import Metric
 from labelgap.model_selection.walk import Point, Walk
+from labelgap.objectives.problem import BoundData, Iteration, is_nonzero
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 from labelgap.solvers.base import LinearMap
@@ -44,13 +44,17 @@ class Judge:
 
 
 def fit_quietly(
-    estimator: OneClassMF, material: Material, start: tuple[NDArray, NDArray] | None = None
+    estimator: OneClassMF, material: BoundData, start: tuple[NDArray, NDArray] | None = None
 ) -> tuple[NDArray, NDArray]:
     """Fit and return the factors; a number of alternations that was chosen on purpose is no cause for a warning."""
-    _, interrupt = estimator._fit_material(material, start)
-    if interrupt is not None:
-        raise interrupt
-    return estimator._previous_factors()
+    fit = None
+    if start is not None and is_nonzero(*start):
+        fit = estimator._problem(material).factors(*start, np.dtype(estimator.dtype))
+    ended = fit_bound(estimator, material, fit)
+    if ended.interrupt is not None:
+        raise ended.interrupt
+    previous = estimator._previous()
+    return previous.W, previous.H
 
 
 class Search:
@@ -60,7 +64,7 @@ class Search:
         self,
         estimator: OneClassMF,
         axes: dict[str, list[float]],
-        folds: Iterable[tuple[Material, Judge]],
+        folds: Iterable[tuple[BoundData, Judge]],
         path_iter: int,
         verbose: int = 0,
     ) -> None:
@@ -111,7 +115,7 @@ class Search:
         self._advance(f"{params}: {score:.4f}")
         return score
 
-    def _curve(self, material: Material, judge: Judge) -> list[float]:
+    def _curve(self, material: BoundData, judge: Judge) -> list[float]:
         scores: list[float] = []
 
         def note(told: Iteration) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from labelgap.estimators.low_rank import LowRankEstimator
 from labelgap.model_selection.spaces import numbers
 
 KEPT = 6  # candidates whose factors are kept for their neighbours to start from
@@ -32,8 +31,8 @@ class Starts:
 
     def __init__(self, estimator: Any, path: tuple[str, bool] | None = None) -> None:
         self.estimator = estimator
-        self.path = path if isinstance(estimator, LowRankEstimator) else None
-        self._fitted: list[tuple[dict[str, Any], int, LowRankEstimator]] = []
+        self.path = path if hasattr(estimator, "_previous") else None
+        self._fitted: list[tuple[dict[str, Any], int, Any]] = []
 
     def candidate(self, params: Mapping[str, Any], fold: int) -> tuple[Any, bool]:
         """Return an estimator with these parameters to fit on a fold, and whether it has a start."""
@@ -54,7 +53,7 @@ class Starts:
         """Tell whether a candidate has a place on the path; one whose penalty is an array has none."""
         return self.path is not None and numbers([params.get(self.path[0])])
 
-    def _nearest(self, params: Mapping[str, Any], fold: int) -> LowRankEstimator | None:
+    def _nearest(self, params: Mapping[str, Any], fold: int) -> Any:
         """Return the candidate next to this one on its path whose penalty is weaker."""
         if self.path is None or not self._on_path(params):
             return None

@@ -29,7 +29,7 @@ def laplacian(S: Any) -> sp.csr_array:
 
 
 class Graph(NamedTuple):
-    """The Laplacian of a similarity matrix and its degrees (n×1), bound to kernels once for any number of penalties."""
+    """The Laplacian of a similarity matrix and its degrees (n×1), bound to kernels once for many penalties."""
 
     kernels: Backend
     laplacian: Any

@@ -52,6 +52,13 @@ class SideData:
     label_features: Any = None
     row_weights: Any = None
 
+    def of_rows(self, rows: Any) -> SideData:
+        """Return what belongs to some of the rows, and to all labels."""
+        graph, weights = self.row_graph, self.row_weights
+        if graph is not None:
+            graph = sp.csr_array(graph)[rows][:, rows]
+        return replace(self, row_graph=graph, row_weights=None if weights is None else np.asarray(weights)[rows])
+
     @property
     def given(self) -> list[str]:
         """The names of what is given."""
@@ -183,7 +190,7 @@ class Problem:
         return SOLVERS[name]()
 
     def for_few_steps(self) -> Problem:
-        """Return the problem with products taken as they come: XᵀX and its eigenvectors cost more than a few steps."""
+        """Return the problem without XᵀX and its eigenvectors, which cost more than a few steps."""
         left, right = (side if side.is_identity else Undecomposed(side) for side in (self.left, self.right))
         return replace(self, left=left, right=right, precompute=False)
 

@@ -138,4 +138,3 @@ def _balance(state: Splitting, residuals: Residuals) -> None:
 
 def _multiple(size: float, allowed: float) -> float:
     return size / allowed if allowed > 0 else (np.inf if size > 0 else 0.0)
-

@@ -58,8 +58,8 @@ def alternate(
 
     ``fit`` is updated in place after each whole alternation, so that an interrupted run keeps the last good pair.
     An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes it infinite or
-    NaN is an error. ``stop(fit)`` is asked after each; True ends the run. A fit that was kept on the way goes on as if
-    it had not been stopped.
+    NaN is an error. ``stop(fit)`` is asked after each; True ends the run. A fit that was kept on the way goes on as
+    if it had not been stopped.
     """
     while fit.n_iter < max_iter and not _has_settled(fit.history, tol):
         W = left.minimize(problem.given_right(fit.H), fit.W).x

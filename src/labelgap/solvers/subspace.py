@@ -31,7 +31,8 @@ def leading_right_vectors(
     """Return about the k largest singular values of A and their right vectors (n_columns×k), by subspace iteration.
 
     ``times(V)`` is A V and ``t_times(U)`` is Aᵀ U; ``bring(array, dtype)`` takes the random start to where these
-    compute, and the vectors to the order in which they want them. Halko, Martinsson and Tropp (2011), algorithms 4.4 and 5.1.
+    compute, and the vectors to the order in which they want them. Halko, Martinsson and Tropp (2011), algorithms 4.4
+    and 5.1.
 
     >>> A = np.diag([3.0, 2.0, 1.0])
     >>> values, V = leading_right_vectors(A.dot, A.T.dot, 3, 2, random_state=np.random.RandomState(0))

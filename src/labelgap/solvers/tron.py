@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from labelgap.kernels import namespace
-
 from labelgap.solvers.base import Array, Model, Objective, Solution, Status, inner, norm
 from labelgap.solvers.kronecker import preconditioner
 

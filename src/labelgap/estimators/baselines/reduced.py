@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state, gen_batches
 
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
-from labelgap.estimators.factors import embed_rows, numbers_in_range, split_factors
+from labelgap.estimators.factors import embed_rows, split_factors
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.scores import FactorScores
 from labelgap.kernels import Backend
 from labelgap.objectives import make_features
+from labelgap.objectives.features import numbers_in_range
 from labelgap.objectives.regression import NormalEquations
 from labelgap.observations import Labels
 from labelgap.runtime import wide_blas

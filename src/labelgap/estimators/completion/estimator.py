@@ -21,7 +21,7 @@ from labelgap.objectives.completion import Completion
 from labelgap.objectives.factored import with_column
 from labelgap.observations import Labels
 from labelgap.runtime import progress, threads
-from labelgap.solvers import Alternation, Status
+from labelgap.solvers import Fit, Status
 
 MOST_CELLS = 50_000_000  # of a dense Z
 DEFAULT_COMPONENTS = 100
@@ -164,7 +164,7 @@ class CompletionEstimator(MultiLabelEstimator):
         k = min(DEFAULT_COMPONENTS, most) if self.n_components is None else min(self.n_components, most)
         with progress(self.max_iter, type(self).__name__, self.verbose) as advance:
 
-            def after(state: Alternation) -> bool:
+            def after(state: Fit) -> bool:
                 advance(f"F = {state.history[-1] * problem.feature_share:.6g}")
                 return False
 

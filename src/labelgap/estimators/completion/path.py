@@ -14,7 +14,7 @@ from labelgap.kernels import Backend
 from labelgap.objectives.completion import Completion
 from labelgap.objectives.factored import Factored, PartByPart
 from labelgap.regularizers import DualStep, NuclearNorm, Unpriced, leading_triplets
-from labelgap.solvers import Alternation, NewtonCG, alternate
+from labelgap.solvers import Fit, NewtonCG, alternate
 from labelgap.solvers.fpc import Accelerated, FixedPoint, Penalty, Point, Stage, descending, follow
 
 CONVEX = ("fpc", "exact", "accelerated")
@@ -87,11 +87,11 @@ def solve_factored(
     random_state: Any,
     tol: float,
     max_iter: int,
-    stop: Callable[[Alternation], bool] | None = None,
+    stop: Callable[[Fit], bool] | None = None,
 ) -> Found:
     """Minimise over factors of k columns, alternating between them, for one μ."""
     objective = Factored(problem, mu, constant=constant, kernels=kernels)
-    state = Alternation(*objective.start(k, check_random_state(random_state)))
+    state = Fit(*objective.start(k, check_random_state(random_state)))
     rows: Any = PartByPart(NewtonCG())
     alternate(objective, state, NewtonCG(), rows, max_iter=max_iter, tol=tol, stop=stop)
     W, H = objective.complete_factors(state.W, state.H)
