@@ -117,6 +117,8 @@ class LEML(GrowingEstimator):
         predict="(z/n + L) k",
     )
 
+    _uses_device = True
+
     def __init__(
         self,
         n_components: int | None = None,

@@ -142,6 +142,8 @@ class OneClassMF(Recommender, GrowingEstimator):
         predict="(z/n + L) k",
     )
 
+    _uses_device = True
+
     def __init__(
         self,
         n_components: int | None = None,

@@ -98,6 +98,8 @@ class OneClassMFCV(BestEstimator):
 
     about = chosen(OneClassMF.about)
 
+    _uses_device = True
+
     best_estimator_: OneClassMF
 
     def __init__(
