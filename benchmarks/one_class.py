@@ -16,9 +16,9 @@ from benchmarks.common import best_of, exponent, show
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.kernels import cpu
 from labelgap.losses import Logistic, Squared
-from labelgap.objectives import LowRank, make_features
+from labelgap.objectives import Problem, make_features
 from labelgap.objectives.cells import Weights
-from labelgap.objectives.graph import GraphPenalty
+from labelgap.objectives.graph import Graph, GraphPenalty
 from labelgap.objectives.one_class import OneClass
 from labelgap.runtime import threads
 
@@ -27,7 +27,7 @@ BASE = {"labels": 1_000, "positives_per_row": 20}
 RANGES = {"positives_per_row": (20, 40, 80, 160, 320), "labels": (1_000, 2_000, 4_000, 8_000, 16_000)}
 
 
-def problem(labels: int, positives_per_row: int) -> LowRank:
+def problem(labels: int, positives_per_row: int) -> Problem:
     """Return an LR-wSQ problem; the features, their graph and the number of positives do not depend on the labels."""
     rng = np.random.default_rng(0)
     X, _ = make_sparse_multilabel(ROWS, FEATURES, 10, FEATURES_PER_ROW, 1, random_state=0)
@@ -36,11 +36,11 @@ def problem(labels: int, positives_per_row: int) -> LowRank:
     positives = sp.csr_array((np.ones(len(rows), np.float32), (rows, columns)), shape=(ROWS, labels))
     positives.sum_duplicates()
     ring = sp.diags_array([1.0, 1.0], offsets=[1, -1], shape=(ROWS, ROWS), format="csr")
-    return LowRank(
+    return Problem.of(
         OneClass(Logistic(), Squared(), -1.0, Weights.of(1.0, 0.1)).cells(positives, cpu, np.float32),
         make_features(X, cpu, np.float32, constant=True),
-        alpha_left=1.0,
-        left_terms=[GraphPenalty(ring, 1.0, cpu, np.float32)],
+        alpha=1.0,
+        left_terms=[GraphPenalty(Graph.of(ring, cpu, np.float32), 1.0)],
     )
 
 

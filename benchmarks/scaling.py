@@ -8,7 +8,7 @@ from benchmarks.common import best_of, exponent, show
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.kernels import cpu
 from labelgap.losses import Logistic, Squared
-from labelgap.objectives import LowRank, label_cells, make_features
+from labelgap.objectives import Problem, label_cells, make_features
 from labelgap.observations import as_labels, hide_cells
 from labelgap.runtime import threads
 
@@ -26,10 +26,10 @@ def products(n: int, features_per_row: int, k: int, observed: float, *, gaps: bo
     """Return the seconds of one model (value and gradient) and of one Hessian product in W."""
     X, Y = make_sparse_multilabel(n, FEATURES, LABELS, features_per_row, 5, random_state=0)
     labels = hide_cells(Y, observed, random_state=0) if gaps else as_labels(Y)
-    problem = LowRank(
+    problem = Problem.of(
         label_cells(labels, Logistic() if gaps else Squared(), cpu, np.float32),
         make_features(X, cpu, np.float32),
-        alpha_left=1.0,
+        alpha=1.0,
     )
     rng = np.random.default_rng(0)
     W, S, H = (rng.standard_normal((size, k)).astype(np.float32) for size in (FEATURES, FEATURES, LABELS))

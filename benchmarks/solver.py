@@ -17,12 +17,13 @@ import numpy as np
 from benchmarks.common import normalised, show
 from labelgap.kernels import cpu
 from labelgap.losses import Squared
-from labelgap.objectives import LowRank, label_cells, make_features
+from labelgap.objectives import Problem, label_cells, make_features
+from labelgap.objectives import start as start_from
 from labelgap.observations import as_labels
 from labelgap.runtime import threads
 from labelgap.solvers import (
-    Fit,
     Direct,
+    Fit,
     Objective,
     Solution,
     Solver,
@@ -47,7 +48,7 @@ class PublishedCG:
         return Solution(start + found.x, value, Status.MAX_ITER, 1, found.n_products)
 
 
-class Unbalanced(LowRank):
+class Unbalanced(Problem):
     """The same problem, without the rebalancing of factors that the paper does not have."""
 
     def balance(self, W, H):
@@ -55,18 +56,18 @@ class Unbalanced(LowRank):
         return W, H, 0.0
 
 
-def trace(form: type[LowRank], solver: Solver, init: str, X, Y, k: int, alpha: float, alternations: int, least=0.0):
+def trace(form: type[Problem], solver: Solver, init: str, X, Y, k: int, alpha: float, alternations: int, least=0.0):
     """Return F and the seconds since the start after each alternation; go on beyond them for ``least`` seconds."""
     start, seconds = time.perf_counter(), []
-    problem = form(
+    problem = form.of(
         label_cells(as_labels(Y), Squared(), cpu, np.float32),
         make_features(X, cpu, np.float32, constant=True),
-        alpha_left=alpha,
+        alpha=alpha,
     )
     rng = np.random.RandomState(0)
     shape = (Y.shape[1], k)
     H = (
-        problem.svd_start(k, rng, np.float32)
+        start_from(problem, k, init="svd", random_state=rng, dtype=np.float32).H
         if init == "svd"
         else (rng.standard_normal(shape) / k**0.5).astype(np.float32)
     )
@@ -89,7 +90,7 @@ def main() -> None:
     given = options.parse_args()
     dataset, X, _ = normalised("eurlex")
     setting = (X, dataset.Y_train, given.components, given.alpha, given.alternations)
-    ours = trace(LowRank, Direct(), "svd", *setting)
+    ours = trace(Problem, Direct(), "svd", *setting)
     patience = 10 * summary("", *ours, ours[0].min())[-1]
     traces = {"labelgap default": ours} | {
         f"paper's, {steps} CG steps": trace(Unbalanced, PublishedCG(steps), "random", *setting, patience)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import labelgap
+from labelgap.estimators import MultiLabelEstimator
 
 SOURCE = Path(labelgap.__file__).parent
 # The floor of each room: a module imports from lower floors or from its own room.
@@ -184,6 +185,49 @@ def test_every_module_has_a_docstring():
     assert len(found) > 20
     for path in MODULES:
         assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path.name
+
+
+# --- classes and functions ------------------------------------------------------------------------------------------
+
+MOST_CLASSES_ABOVE = 2
+NOT_FLAT_YET = {"LEML", "OneClassMF"}
+LONGEST_BODY = 60  # lines, docstring left out
+
+
+def exported_estimators():
+    values = {name: getattr(labelgap, name) for name in labelgap.__all__}
+    return {name: value for name, value in values.items() if isinstance(value, type) and hasattr(value, "fit")}
+
+
+@pytest.mark.parametrize("name", sorted(exported_estimators().keys() - NOT_FLAT_YET))
+def test_an_estimator_stands_on_few_classes(name):
+    above = exported_estimators()[name].__mro__[1:]
+    ours = [cls.__name__ for cls in above if cls.__module__.startswith("labelgap.")]
+    assert len(ours) <= MOST_CLASSES_ABOVE, f"{name} inherits from {ours}: hold or call what is shared"
+
+
+def test_an_estimator_has_three_methods_of_its_own():
+    methods = ("_check_parameters", "_learn", "_scores")
+    bodies = dict.fromkeys(methods, lambda self, *given: None)
+    assert MultiLabelEstimator.__abstractmethods__ == set(methods)
+    type("Whole", (MultiLabelEstimator,), bodies)()
+    for missing in methods:
+        rest = {name: body for name, body in bodies.items() if name != missing}
+        with pytest.raises(TypeError, match=f"abstract method '?{missing}"):
+            type("Partial", (MultiLabelEstimator,), rest)()
+
+
+def body_length(function):
+    """The lines of a function's body, without its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
+    return body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+@pytest.mark.parametrize("path", MODULES, ids=relative)
+def test_functions_are_short(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    assert [one.name for one in functions if body_length(one) > LONGEST_BODY] == []
 
 
 # --- what an import costs -------------------------------------------------------------------------------------------

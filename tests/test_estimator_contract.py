@@ -6,7 +6,9 @@ names the trait.
 
 from __future__ import annotations
 
+import re
 import sys
+import warnings
 from functools import partial
 from itertools import pairwise
 from typing import NamedTuple
@@ -45,6 +47,7 @@ from labelgap import (
     NaiveBayes,
     OneClassMF,
     OneClassMFCV,
+    Tagger,
     hide_cells,
 )
 from labelgap.estimators.scores import BlockScores
@@ -577,6 +580,46 @@ def test_more_features_than_rows_fit_every_known_cell(make, planted):
     data = planted(n=15, d=60)
     found = make().fit(data.X, data.gaps).predict(data.X)
     assert (found == data.Y)[data.observed].mean() > 0.95
+
+
+# --- the device -----------------------------------------------------------------------------------------------------
+
+SEARCHES = {
+    "MC1CV": Maker(MC1CV, {"mu": 1e-2, "label_weights": [1.0], "n_folds": 2}),
+    "MCbCV": Maker(MCbCV, {"mu": 1e-2, "label_weights": [1.0], "n_folds": 2}),
+    "OneClassMFCV": Maker(OneClassMFCV, {"weights": [0.5], "alphas": [0.1], "max_iter": 2, "n_splits": 1}),
+}
+ON_A_DEVICE = (LEML, OneClassMF, OneClassMFCV, LocalLEML)
+
+
+def fit_and_catch(model, X, Y):
+    """Fit, and return the warnings of parameters that will be removed."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, Y)
+    return [one for one in caught if one.category is FutureWarning]
+
+
+@pytest.mark.parametrize("make", (MAKERS | SEARCHES).values(), ids=MAKERS | SEARCHES)
+def test_a_device_without_effect_is_deprecated(make, planted):
+    X, Y, _ = planted()
+    assert make().device == "auto"
+    assert fit_and_catch(make(), X, Y) == []
+    told = fit_and_catch(make(device="cpu"), X, Y)
+    assert len(told) == (make.of not in ON_A_DEVICE)
+    for one in told:
+        text = f"device='cpu' has no effect in {make.of.__name__}: .* will be removed; leave it out."
+        assert re.fullmatch(text, str(one.message))
+        assert one.filename == __file__
+    with pytest.raises(ValueError, match="device='abacus' is not available"):
+        make(device="abacus").fit(X, Y)
+
+
+def test_the_device_of_a_tagger_is_that_of_its_estimator():
+    texts, Y = ["salt and pepper", "salt", "pepper"], [[1, 1], [1, 0], [0, 1]]
+    assert fit_and_catch(Tagger(LEML(1, device="cpu"), min_count=1), texts, Y) == []
+    told = fit_and_catch(Tagger(LEML(1), min_count=1, device="cpu"), texts, Y)
+    assert [str(one.message).split(":")[0] for one in told] == ["device='cpu' has no effect in Tagger"]
 
 
 # --- gaps and small shapes ------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from labelgap.kernels import cpu, get_backend, of, reference
+from labelgap.kernels import cpu, get_backend, reference
 from labelgap.losses import LOSSES, CellFunctions, Loss
 from labelgap.runtime import threads
 

@@ -367,9 +367,10 @@ def test_the_path_starts_from_neighbours_and_the_end_from_the_start(recorded, da
 def test_a_step_of_the_path_begins_where_the_neighbour_ended(data):
     Y = data[1]
     model = OneClassMF(3, dtype="float64", random_state=0, max_iter=200, tol=1e-6).fit(None, Y)
-    material = model._material(None, Y, None, None, None, None)
+    material = model._bind(*model._check_fit(None, Y, None))
     end, first = model.objective_[-1], model.objective_[0]
-    module.fit_quietly(model.set_params(max_iter=1), material, model._previous_factors())
+    previous = model._previous()
+    module.fit_quietly(model.set_params(max_iter=1), material, (previous.W, previous.H))
     assert model.objective_ == [pytest.approx(end, rel=1e-5)]
     module.fit_quietly(model, material)
     assert model.objective_ == [pytest.approx(first)]

@@ -8,10 +8,10 @@ import scipy.sparse as sp
 
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES, Logistic, Squared
-from labelgap.objectives import LowRank, make_features
+from labelgap.objectives import Problem, make_features
 from labelgap.objectives.cells import AllCellsSquared, KnownCells, Weights
 from labelgap.objectives.features import Identity
-from labelgap.objectives.graph import GraphPenalty, laplacian
+from labelgap.objectives.graph import Graph, GraphPenalty, laplacian
 from labelgap.objectives.one_class import Corrected, OneClass, sample_others
 from labelgap.solvers.base import inner
 
@@ -63,13 +63,13 @@ class Everything:
         right = make_features(Z, cpu, float) if features else Identity(L)
         rng = np.random.default_rng(1)
         self.alphas = rng.uniform(0.1, 1, (self.A.shape[1], 1)), rng.uniform(0.1, 1, (self.Z.shape[1], 1))
-        terms = [GraphPenalty(graph, 0.7, cpu, float) for graph in (S, G)] if graphs else []
-        self.problem = LowRank(
+        terms = [GraphPenalty(Graph.of(graph, cpu, float), 0.7) for graph in (S, G)] if graphs else []
+        self.problem = Problem.of(
             self.one.cells(sp.csr_array(self.Y), cpu, float),
             left,
             right,
-            alpha_left=self.alphas[0],
-            alpha_right=self.alphas[1],
+            alpha=self.alphas[0],
+            alpha_labels=self.alphas[1],
             left_terms=terms[:1],
             right_terms=terms[1:],
             precompute=precompute,
@@ -201,7 +201,7 @@ def test_a_graph_penalty_is_the_sum_over_its_edges():
     S = sp.csr_array([[1.0, 3.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])  # directed, self-loops, an isolated node
     np.testing.assert_allclose(laplacian(S).toarray(), [[2, -2, 0], [-2, 2, 0], [0, 0, 0]])
     B = np.array([[1.0, 0.0], [0.0, 2.0], [50.0, 50.0]])
-    assert GraphPenalty(S, 3.0, cpu, float).value(B) == pytest.approx(1.5 * 2 * 5)
+    assert GraphPenalty(Graph.of(S, cpu, float), 3.0).value(B) == pytest.approx(1.5 * 2 * 5)
 
 
 def test_the_near_form_is_exact_where_the_positives_have_the_same_curvature_as_the_rest():
@@ -219,13 +219,13 @@ def test_the_near_form_is_exact_where_the_positives_have_the_same_curvature_as_t
 @pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
 def test_balancing_with_graphs_never_raises_the_objective(gamma):
     Y, X, _, S, G = data()
-    problem = LowRank(
+    problem = Problem.of(
         FORMULATIONS["logistic-wSQ"].cells(sp.csr_array(Y), cpu, float),
         make_features(X, cpu, float),
-        alpha_left=0.5,
-        alpha_right=2.0,
-        left_terms=[GraphPenalty(S, gamma, cpu, float)],
-        right_terms=[GraphPenalty(G, gamma, cpu, float)],
+        alpha=0.5,
+        alpha_labels=2.0,
+        left_terms=[GraphPenalty(Graph.of(S, cpu, float), gamma)],
+        right_terms=[GraphPenalty(Graph.of(G, cpu, float), gamma)],
     )
     rng = np.random.default_rng(11)
     W, H = rng.standard_normal((D, K)), rng.standard_normal((L, K))

@@ -11,11 +11,9 @@ import pytest
 import scipy.sparse as sp
 
 from labelgap import LEML, Labels, OneClassMF, load
-from labelgap.estimators.memory import curvature
 from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
-from labelgap.objectives.anchor import Anchor
-from labelgap.objectives.base import LEAST_WEIGHT, Ridge, Sum
+from labelgap.objectives.base import LEAST_WEIGHT, Anchor, Ridge, Sum
 from labelgap.objectives.cells import CellsSum, KnownCells, Weights
 from labelgap.objectives.one_class import OneClass, Weighted
 
@@ -451,7 +449,7 @@ def test_remembered_curvature_has_no_least_weight():
     patterns[:, :, 2] = 0
     B, H = rng.standard_normal((40, 3)), rng.standard_normal((6, 3))
     data = cells_of(patterns).T.given(B)
-    form = curvature(data, H)
+    form = data.curvature(H)
     total = sum(np.einsum("ij,ia,ib->ab", part, B, B) for part in patterns)
     weights = np.ravel(form.weights)
     np.testing.assert_allclose(weights.sum() * form.M, total, rtol=1e-10)
@@ -467,5 +465,5 @@ def test_remembered_curvature_stays_positive_where_a_term_takes_back():
     positives = sp.csr_array(rng.random((40, 6)) < 0.9)
     B, H = np.abs(rng.standard_normal((40, 3))), np.abs(rng.standard_normal((6, 3))) * 5
     logistic = OneClass(get_loss("logistic"), get_loss("squared"), -1.0, Weights.of(1.0, 0.1))
-    form = curvature(logistic.cells(positives, get_backend(), float).T.given(B), H)
+    form = logistic.cells(positives, get_backend(), float).T.given(B).curvature(H)
     assert (np.ravel(form.weights) >= LEAST_WEIGHT).all()

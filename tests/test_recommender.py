@@ -224,7 +224,7 @@ def test_a_loaded_model_recommends_the_same(options, side, tmp_path):
     np.testing.assert_array_equal(again.fold_in_labels(Y.T), model.fold_in_labels(Y.T))
     np.testing.assert_array_equal(again.similar_labels([0], 3)[1], model.similar_labels([0], 3)[1])
     assert all(model.get_params()[name] is value for name, value in given.items())
-    assert again.set_params(warm_start=True)._previous_factors()[1].shape == model._previous_factors()[1].shape
+    assert again.set_params(warm_start=True)._previous().H.shape == model._previous().H.shape
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

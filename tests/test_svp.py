@@ -8,9 +8,10 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from labelgap.kernels import cpu
+from labelgap.objectives import start
 from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
 from labelgap.runtime import threads
-from labelgap.solvers import Fit, NewtonCG, Status, alternate
+from labelgap.solvers import NewtonCG, Status, alternate
 from labelgap.solvers.svp import svp
 
 
@@ -307,7 +308,7 @@ def test_the_asymmetric_objective():
     rng = np.random.default_rng(0)
     Z, W = rng.standard_normal((2, 60, 4))
     assert problem.value(Z, W) == pytest.approx(brute_force(Z, W), rel=1e-12)
-    state = Fit(np.zeros((60, 4)), problem.svd_start(4, np.random.RandomState(0), "float64"))
+    state = start(problem, 4, init="svd", random_state=np.random.RandomState(0), dtype="float64")
     alternate(problem, state, NewtonCG(), NewtonCG(), max_iter=300, tol=1e-6)
     assert state.status is Status.CONVERGED
     assert (np.diff(state.history) <= 1e-10).all()

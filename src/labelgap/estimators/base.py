@@ -53,6 +53,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
     """
 
     about: ClassVar[About]
+    _uses_device: ClassVar[bool] = False  # where False, ``device`` is deprecated
 
     absent: str = "negative"
     n_jobs: int | None = None
@@ -96,6 +97,13 @@ class MultiLabelEstimator(BaseEstimator, ABC):
     def _fit(self, X: Any, Y: Any, observed: Any, *side: Any) -> Self:
         """Validate, learn, and report how it ended; ``side`` is handed on to :meth:`_learn`."""
         self._check_parameters()
+        if self.device != "auto" and not self._uses_device:
+            warnings.warn(
+                f"device={self.device!r} has no effect in {type(self).__name__}: the parameter is deprecated here "
+                "and will be removed; leave it out.",
+                FutureWarning,
+                stacklevel=3,
+            )
         with self._unchanged_on_error(), threads(self.n_jobs):
             X, labels = self._check_fit(X, Y, observed)
             self.container_, self.n_labels_ = labels.container, labels.shape[1]
@@ -153,7 +161,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             return self._scores(X).known(labels)
 
     def _kernels(self) -> Backend:
-        return get_backend(self.device)
+        return get_backend(self.device if self._uses_device else "cpu")
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         # SciPy's products and our kernels both want CSR. A number that overflows is reported as infinity below.
@@ -174,7 +182,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         if not is_float_type(self.dtype):
             raise ValueError(f"dtype={self.dtype!r} is not supported; use 'float32' or 'float64'.")
         n_threads(self.n_jobs)
-        self._kernels()
+        get_backend(self.device)
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:

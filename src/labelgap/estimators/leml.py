@@ -131,6 +131,7 @@ class LEML(MultiLabelEstimator):
         predict="(z/n + L) k",
     )
 
+    _uses_device = True
     feature_factors_: NDArray
     intercept_factors_: NDArray
     label_factors_: NDArray

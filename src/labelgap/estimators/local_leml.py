@@ -71,6 +71,8 @@ class LocalLEML(MultiLabelEstimator):
         predict="T (z/n + L) k",
     )
 
+    _uses_device = True
+
     centers_: list[NDArray]
     parts_: list[list[Part]]
     objective_: list[list[float]]

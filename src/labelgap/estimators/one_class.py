@@ -159,6 +159,7 @@ class OneClassMF(MultiLabelEstimator):
         predict="(z/n + L) k",
     )
 
+    _uses_device = True
     feature_factors_: NDArray
     intercept_factors_: NDArray
     label_factors_: NDArray

@@ -77,9 +77,11 @@ class SLEEC(VotingEstimator):
         products up to this share of their norm.
     regressor_max_iter : int, default=100
         The most rounds of ADMM.
-    absent, random_state, n_jobs, device, dtype, verbose
+    absent, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`; learners and clusters are spread over the threads, and the result does not
         depend on how many there are.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

@@ -61,8 +61,10 @@ class LabelwiseSVM(MultiLabelEstimator):
         The tolerance of liblinear.
     max_iter : int, default=1000
         The most iterations of either method.
-    absent, n_jobs, device, verbose
+    absent, n_jobs, verbose
         As in :class:`~labelgap.LEML`. The result does not depend on ``n_jobs``.
+    device : str, default="auto"
+        Deprecated; has no effect.
     random_state : int, RandomState or None
         Seeds the folds; without "cv" nothing is drawn.
     dtype : {"float32", "float64"}, default="float64"

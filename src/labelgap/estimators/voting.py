@@ -156,8 +156,10 @@ class LabelKNN(VotingEstimator):
         The number of clusters; None is one for each 6,000 rows.
     n_learners : int, default=1
         The number of clusterings that are averaged.
-    absent, random_state, n_jobs, device, dtype, verbose
+    absent, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

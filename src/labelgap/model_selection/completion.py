@@ -124,7 +124,7 @@ class CompletionCV(MultiLabelEstimator):
     status_ = of_best("status_")
 
     def _estimator(self) -> CompletionEstimator:
-        names = self._of().get_params().keys() & self.get_params().keys()
+        names = self._of().get_params().keys() & (self.get_params().keys() - {"device"})
         return self._of(**{name: getattr(self, name) for name in names})
 
     def _check_parameters(self) -> None:
@@ -212,8 +212,10 @@ class MCbCV(CompletionCV):
         held-out features. Of equally good pairs the one with the smallest λ is taken, and then the largest μ.
     n_folds : int, default=5
         The number of parts.
-    loss, decay, max_iter, tol, absent, absent_features, device, dtype, verbose
+    loss, decay, max_iter, tol, absent, absent_features, dtype, verbose
         As in :class:`MCb`.
+    device : str, default="auto"
+        Deprecated; has no effect.
     solver : {"auto", "fpc", "exact", "accelerated"}, default="auto"
         As in :class:`MCb`. With "fpc" and fewer than 128 columns the parts are solved side by side, which takes half
         the time.
@@ -260,8 +262,10 @@ class MC1CV(CompletionCV):
     ----------
     mu, label_weights, criterion, n_folds, loss, solver, decay, max_iter, tol
         As in :class:`MCbCV`.
-    absent, absent_features, random_state, n_jobs, device, dtype, verbose
+    absent, absent_features, random_state, n_jobs, dtype, verbose
         As in :class:`MCbCV`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

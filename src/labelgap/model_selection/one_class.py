@@ -8,7 +8,6 @@ from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -25,7 +24,6 @@ from labelgap.model_selection.splits import check_share
 from labelgap.objectives import SideData, make_features
 from labelgap.objectives.problem import BoundData
 from labelgap.observations import Labels, as_labels, hold_out_positives
-from labelgap.runtime import threads
 from labelgap.solvers.base import LinearMap
 
 # The paper's grids (002, Supp-2.2) are the bounds; every power of two within them is a candidate, and for α, which
@@ -97,6 +95,8 @@ class OneClassMFCV(BestEstimator):
     """
 
     about = chosen(OneClassMF.about)
+
+    _uses_device = True
 
     best_estimator_: OneClassMF
 
@@ -171,25 +171,18 @@ class OneClassMFCV(BestEstimator):
         row_weights: Any = None,
     ) -> Self:
         """Choose parameters on held-out positives, then learn from everything; see :meth:`OneClassMF.fit`."""
-        self._check_parameters()
-        with self._unchanged_on_error(), threads(self.n_jobs):
-            self._learn(X, Y, observed, row_graph, label_graph, label_features, row_weights)
-        return self
+        return self._fit(X, Y, observed, SideData(row_graph, label_graph, label_features, row_weights))
 
-    def _learn(
-        self,
-        X: Any,
-        labels: Any,
-        observed: Any = None,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
-    ) -> None:
-        metrics, best = self._check_parameters(), self._estimator()
-        axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
-        material = best._material(X, labels, observed, row_graph, label_graph, label_features, row_weights)
-        folds = self._folds(material, rows, side, metrics)
+    def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
+        self.best_estimator_ = self._estimator()  # not fitted yet: it knows what to check
+        return self.best_estimator_._check_fit(X, Y, observed)
+
+    def _learn(self, X: Any, labels: Labels, side: SideData | None = None) -> None:
+        metrics, best, side = self._check_parameters(), self.best_estimator_, side or SideData()
+        best.container_, best.n_labels_ = labels.container, labels.shape[1]
+        axes = self._axes(graph=side.row_graph is not None or side.label_graph is not None)
+        material = best._bind(X, labels, side)
+        folds = self._folds(material, X, side, metrics)
         search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
         search.run()
         self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table

@@ -31,14 +31,15 @@ class CellObjective(Objective, Protocol):
 
 
 class Cells(Protocol):
-    """Label cells with their targets, seen from the rows or from the labels.
+    """Label cells with their targets, seen from the rows or from the labels."""
 
-    ``quadratic`` says that every cell counts, with one weight and squared loss, so that the Hessian is a Kronecker
-    product; ``has_squares`` that every cell counts with squared loss, other terms beside it.
-    """
+    @property
+    def quadratic(self) -> bool:
+        """Whether every cell counts, with one weight and squared loss: the Hessian is a Kronecker product."""
 
-    quadratic: bool
-    has_squares: bool
+    @property
+    def has_squares(self) -> bool:
+        """Whether every cell counts with squared loss, perhaps with other terms beside it."""
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from labelgap.kernels import Backend
 from labelgap.losses import Squared
 from labelgap.objectives.cells import KnownCells
 from labelgap.objectives.features import Identity
-from labelgap.objectives.problem import Penalties, Problem
+from labelgap.objectives.problem import Problem
 from labelgap.solvers.base import Array
 
 
@@ -43,8 +43,7 @@ class Neighborhood:
     def asymmetric(self, alpha: float) -> Problem:
         """½ ‖P_Ω(Y Yᵀ − Z Wᵀ)‖² + (α/2)(‖Z‖² + ‖W‖²), to be minimised over Z and W in turn."""
         cells = KnownCells(self.kernels, Squared(), self.targets)
-        rows = Identity(self.n)
-        return Problem(self.kernels, cells, rows, rows, Penalties(alpha, alpha))
+        return Problem.of(cells, Identity(self.n), alpha=alpha)
 
 
 def label_neighbors(

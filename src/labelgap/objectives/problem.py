@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from labelgap.checkpoints import slot
-from labelgap.kernels import Backend, matmul, namespace, qr, svd, whole
+from labelgap.kernels import Backend, get_backend, matmul, namespace, qr, svd, whole
 from labelgap.objectives.base import Composed, Ridge, Sum
 from labelgap.objectives.cells import Cells, Weights
 from labelgap.objectives.features import Identity, Undecomposed, make_features, numbers_in_range
@@ -143,6 +143,23 @@ class Problem:
     right_terms: Sequence[Objective] = ()
     blank_cells: Cells | None = None
     precompute: bool | Literal["auto"] = False
+
+    @classmethod
+    def of(
+        cls,
+        cells: Cells,
+        left: LinearMap,
+        right: LinearMap | None = None,
+        *,
+        alpha: float | Array,
+        alpha_labels: float | Array | None = None,
+        backend: Backend | None = None,
+        **others: Any,
+    ) -> Problem:
+        """Return the problem of bound cells and features, with labels that have no features unless they are given."""
+        right = Identity(cells.shape[1]) if right is None else right
+        penalties = Penalties(alpha, alpha if alpha_labels is None else alpha_labels)
+        return cls(get_backend() if backend is None else backend, cells, left, right, penalties, **others)
 
     def given_right(self, H: Array) -> Objective:
         """F(·, H), an objective in W."""

@@ -32,8 +32,13 @@ class Spectrum(Protocol):
 class LinearMap(Protocol):
     """A matrix A that is known by its products."""
 
-    shape: tuple[int, int]
-    is_identity: bool
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether A = I."""
 
     def times(self, W: Array) -> Array:
         """A W."""
@@ -73,12 +78,11 @@ class Model(NamedTuple):
 
 
 class Objective(Protocol):
-    """A smooth function of one matrix.
+    """A smooth function of one matrix."""
 
-    ``separable`` says whether its Hessian has a block for each row and nothing between them.
-    """
-
-    separable: bool
+    @property
+    def separable(self) -> bool:
+        """Whether the Hessian has a block for each row and nothing between them."""
 
     def value(self, W: Array) -> Scalar:
         """f(W)."""

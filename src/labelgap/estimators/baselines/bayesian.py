@@ -62,8 +62,10 @@ class BayesianCS(MultiLabelEstimator):
         Append a constant 1 to the features, penalised like the rest.
     random_state : int, RandomState or None
         Draws A.
-    absent, n_jobs, device, dtype, verbose
+    absent, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

@@ -45,8 +45,10 @@ class BinaryRelevance(MultiLabelEstimator):
     tol : float, default=1e-2
         A label ends when its gradient is shorter than this share of that at 0, times the share of its rarer class.
         With the squared hinge and up to 256 dense features it goes on to its minimum, which costs less.
-    absent, n_jobs, device, verbose
+    absent, n_jobs, verbose
         As in :class:`~labelgap.LEML`. The result does not depend on ``n_jobs``.
+    device : str, default="auto"
+        Deprecated; has no effect.
     dtype : {"float32", "float64"}, default="float32"
         The precision of the coefficients and of the solver; F is summed in float64 either way.
 

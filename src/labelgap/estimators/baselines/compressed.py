@@ -64,8 +64,10 @@ class CompressedSensing(MultiLabelEstimator):
         Append a constant 1 to the features, penalised like the rest.
     random_state : int, RandomState or None
         Draws A.
-    absent, n_jobs, device, dtype
+    absent, n_jobs, dtype
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

@@ -32,8 +32,10 @@ class CPLST(LinearReduction):
         The penalty α ≥ 0 of W.
     fit_intercept : bool, default=True
         Append a constant 1 to the features, penalised like the rest.
-    absent, random_state, n_jobs, device, dtype
+    absent, random_state, n_jobs, dtype
         As in :class:`~labelgap.PLST`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

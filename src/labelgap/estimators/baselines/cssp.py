@@ -37,8 +37,10 @@ class CSSP(LinearReduction):
         Append a constant 1 to the features, penalised like the rest.
     random_state : int, RandomState or None
         Draws the labels.
-    absent, n_jobs, device, dtype
+    absent, n_jobs, dtype
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

@@ -64,8 +64,10 @@ class FastXML(MultiLabelEstimator):
         one puts it.
     tol : float, default=0.01
         A separator ends when the violation of its optimality is this share of that of w = 0.
-    absent, n_jobs, device, verbose
+    absent, n_jobs, verbose
         As in :class:`~labelgap.LEML`. The result does not depend on ``n_jobs``.
+    device : str, default="auto"
+        Deprecated; has no effect.
     random_state : int, RandomState or None
         Seeds the trees.
     dtype : {"float32", "float64"}, default="float32"

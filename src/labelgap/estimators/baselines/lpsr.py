@@ -98,8 +98,10 @@ class LPSR(MultiLabelEstimator):
         How many partitions a row asks.
     decay : float, default=1.0
         What a place further down the base's ranking costs; 0 counts positives alone.
-    absent, random_state, n_jobs, device, dtype
+    absent, random_state, n_jobs, dtype
         As in :class:`~labelgap.LEML`. The seed draws the partitions.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------
@@ -200,7 +202,7 @@ class LPSR(MultiLabelEstimator):
             base: MultiLabelEstimator = NAMED[self.estimator]()
             own = base.get_params()
             given = {name: value for name, value in self.get_params(deep=False).items() if name in own}
-            return base.set_params(**given | {"n_jobs": None})
+            return base.set_params(**given | {"n_jobs": None, "device": "auto"})
         base = clone(self.estimator)
         if base.get_params().get("random_state", 0) is None:
             base.set_params(random_state=rng.randint(2**31 - 1))

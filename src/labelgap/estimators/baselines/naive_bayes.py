@@ -37,8 +37,10 @@ class NaiveBayes(MultiLabelEstimator):
         The smoothing α > 0 (Laplace's is 1).
     model : {"multinomial", "bernoulli"}, default="multinomial"
         Features are counts or shares of at least 0; or only their sign counts.
-    absent, n_jobs, device, dtype
+    absent, n_jobs, dtype
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

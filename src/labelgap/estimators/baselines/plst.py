@@ -35,8 +35,10 @@ class PLST(LinearReduction):
         The penalty α ≥ 0 of W.
     fit_intercept : bool, default=True
         Append a constant 1 to the features, penalised like the rest.
-    absent, n_jobs, device, dtype
+    absent, n_jobs, dtype
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
     random_state : int, RandomState or None
         Seeds the search for V where there are more than 6,000 labels.
 

@@ -100,8 +100,10 @@ class WSABIE(MultiLabelEstimator):
         kept. 0 learns from all rows to the end.
     patience : int, default=5
         With rows held out, stop after so many epochs without a better one.
-    absent, random_state, n_jobs, device, dtype, verbose
+    absent, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`; the seed also draws rows and negatives.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

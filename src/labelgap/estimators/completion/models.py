@@ -51,8 +51,10 @@ class MCb(CompletionEstimator):
         What a cell that a sparse X does not store means. NaN is unknown in any X.
     random_state : int, RandomState or None
         Seeds the start of "factored"; the other solvers draw nothing.
-    n_jobs, device, verbose
+    n_jobs, verbose
         As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
     dtype : {"float32", "float64"}, default="float64"
         The precision of Z.
 
@@ -129,8 +131,10 @@ class MC1(CompletionEstimator):
     ----------
     mu, label_weight, loss, solver, n_components, decay, max_iter, tol
         As in :class:`~labelgap.MCb`.
-    absent, absent_features, random_state, n_jobs, device, dtype, verbose
+    absent, absent_features, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.MCb`.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------

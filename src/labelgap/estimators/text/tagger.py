@@ -45,8 +45,10 @@ class Tagger(MultiLabelEstimator):
         The number of buckets of "hashing".
     label_names : sequence of str, optional
         The names of the labels; those of a data frame are taken without being asked.
-    absent, n_jobs, device, dtype, verbose
+    absent, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`; for the estimator its own ones count.
+    device : str, default="auto"
+        Deprecated; has no effect.
 
     Attributes
     ----------
