@@ -518,9 +518,10 @@ class OneClassMF(MultiLabelEstimator):
 
     def _previous(self) -> Previous:
         features, H = self.feature_factors_, getattr(self, "label_feature_factors_", self.label_factors_)
-        W = self.row_factors_
         if len(features):
             W = join_factors(features, self.intercept_factors_, bool(self.fit_intercept))
+        else:
+            W = self.row_factors_
         memory = getattr(self, "memory_", None)
         return Previous(W, H, None if memory is None else Memory(**memory))
 

@@ -142,8 +142,10 @@ class ArrayBackend:
 def _name(dtype: Any) -> str:
     """Return the name of a type of NumPy or of another library.
 
-    >>> _name(np.float32), _name("float64")
-    ('float32', 'float64')
+    >>> _name(float), _name("float32")
+    ('float64', 'float32')
     """
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
-    return text.rsplit(".", 1)[-1]
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype).rsplit(".", 1)[-1]

@@ -260,6 +260,6 @@ def numbers_in_range(dtype: Any) -> Iterator[None]:
             yield
     except (FloatingPointError, np.linalg.LinAlgError) as error:
         raise ValueError(
-            f"The numbers in X are too large or too small for dtype={dtype!r} ({error}); scale the features "
-            "(sklearn.preprocessing has Normalizer and StandardScaler) or pass dtype='float64'."
+            f"The numbers in X are too large or too small for dtype={np.dtype(dtype).name!r} ({error}); scale the "
+            "features (sklearn.preprocessing has Normalizer and StandardScaler) or pass dtype='float64'."
         ) from error

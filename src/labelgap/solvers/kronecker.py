@@ -84,16 +84,16 @@ class Rotated:
         return found._replace(x=matmul(found.x, self.Q.T), residual=matmul(found.residual, self.Q.T))
 
 
-def preconditioner(kronecker: Kronecker | None, like: Array) -> Callable[[Array], Array] | None:
+def preconditioner(kronecker: Kronecker | None, dtype: object) -> Callable[[Array], Array] | None:
     """Return R ↦ K⁻¹ R, exactly where eigenvectors are at hand and by the diagonal of K where they are not."""
     if kronecker is None or kronecker.features is None:
         return None
     if kronecker.features.spectrum() is not None:
-        return Rotated(kronecker, like.dtype).solve
+        return Rotated(kronecker, dtype).solve
     xp = namespace(kronecker.M)
     diagonal = xp.astype(xp.linalg.diagonal(kronecker.M), xp.float64)[None, :]
     squares = kronecker.features.column_squares()
-    inverse = _reciprocal(squares * kronecker.weights * diagonal + kronecker.ridge, like.dtype)
+    inverse = _reciprocal(squares * kronecker.weights * diagonal + kronecker.ridge, dtype)
     return lambda R: R * inverse
 
 

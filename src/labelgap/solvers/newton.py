@@ -76,7 +76,7 @@ class NewtonCG:
                 tol=tol,
                 max_iter=self.cg_iter,
                 blocks=blocks,
-                precondition=preconditioner(model.kronecker, x) if self.precondition else None,
+                precondition=preconditioner(model.kronecker, x.dtype) if self.precondition else None,
             )
             taken += found.n_products
             slope = float(inner(model.gradient, found.x))

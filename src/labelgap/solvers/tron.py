@@ -67,7 +67,7 @@ class TRON:
         ⟨s, P s⟩, ⟨s, P d⟩ and ⟨d, P d⟩ follow from recurrences, so P itself is never applied.
         """
         xp = namespace(model.gradient)
-        apply = (preconditioner(model.kronecker, model.gradient) if self.precondition else None) or xp.positive
+        apply = (preconditioner(model.kronecker, model.gradient.dtype) if self.precondition else None) or xp.positive
         s, residual = xp.zeros_like(model.gradient), -model.gradient
         z = apply(residual)
         rz = float(inner(residual, z))
