@@ -174,24 +174,20 @@ class OneClassMFCV(BestEstimator):
     ) -> Self:
         """Choose parameters on held-out positives, then learn from everything; see :meth:`OneClassMF.fit`."""
         self._check_parameters()
+        best = self._estimator()
         with self._unchanged_on_error(), threads(self.n_jobs):
-            self._learn(X, Y, observed, row_graph, label_graph, label_features, row_weights)
+            material = best._material(X, Y, observed, row_graph, label_graph, label_features, row_weights)
+            self._choose(best, material, X)
         return self
 
-    def _learn(
-        self,
-        X: Any,
-        labels: Any,
-        observed: Any = None,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
-    ) -> None:
-        metrics, best = self._check_parameters(), self._estimator()
-        axes = self._axes(any(graph is not None for graph in (row_graph, label_graph)))
-        material = best._material(X, labels, observed, row_graph, label_graph, label_features, row_weights)
-        folds = self._folds(material, X, metrics)
+    def _learn(self, X: Any, labels: Labels) -> None:
+        best = self._estimator()
+        self._choose(best, best._material(X, labels), X)
+
+    def _choose(self, best: OneClassMF, material: Material, X: Any) -> None:
+        """Search for parameters, then fit the best ones on everything."""
+        axes = self._axes(any(graph is not None for graph in (material.row_graph, material.label_graph)))
+        folds = self._folds(material, X, self._check_parameters())
         search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
         search.run()
         self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
