@@ -303,7 +303,7 @@ BAD = [
     ({"label_weights": ["a"]}, (ROWS, LABELS), r"label_weights=\['a'\] are no candidates"),
     ({"mu": 0}, (ROWS, LABELS), r"mu=0 is out of range"),
     ({"decay": 1.0}, (ROWS, LABELS), r"decay=1\.0 is out of range"),
-    ({}, (ROWS, None), r"MC1 requires y to be passed"),
+    ({}, (ROWS, None), r"MC1CV requires y to be passed"),
     ({}, (ROWS[:8], LABELS), r"X has 8 rows and Y has 10; pass one row of labels for each row of X"),
     ({}, (ROWS, np.nan * LABELS), r"No cell of Y is known"),
     ({}, (np.abs(ROWS) * np.inf, LABELS), r"infinity"),
@@ -326,3 +326,14 @@ def test_a_fitted_search_survives_a_bad_fit(data):
         model.fit(data.X[1:], data.Y)
     np.testing.assert_array_equal(model.decision_, before)
     assert model.cv_results_ is table
+
+
+def test_names_of_features_and_labels_are_kept(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    X, Y = pandas.DataFrame(ROWS, columns=["a", "b"]), pandas.DataFrame({"yes": ROWS[:, 0] > 0})
+    model = MC1CV(mu=1e-1, label_weights=[1.0], n_folds=2, random_state=0).fit(X, Y)
+    model.save(tmp_path / "model")
+    for one in (model, load(tmp_path / "model")):
+        assert (one.feature_names_in_.tolist(), one.label_names_in_.tolist()) == (["a", "b"], ["yes"])
+        with pytest.raises(ValueError, match="feature names"):
+            one.predict(X[["b", "a"]])

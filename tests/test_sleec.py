@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
-from labelgap.estimators.local import ROWS_PER_CLUSTER
+from labelgap.estimators.local import ROWS_PER_CLUSTER, number_of_clusters
 from labelgap.runtime import in_parallel, n_threads, threads
 
 NAN = np.nan
@@ -280,7 +280,8 @@ def test_the_first_learners_are_the_smaller_ensemble(make):
 
 
 def test_the_number_of_clusters_follows_the_rows():
-    assert [SLEEC()._n_clusters(n) for n in (1, 5_999, 11_999, 12_000, 17_999, 60_000)] == [1, 1, 1, 2, 2, 10]
+    sizes = (1, 5_999, 11_999, 12_000, 17_999, 60_000)
+    assert [number_of_clusters(None, n, ROWS_PER_CLUSTER) for n in sizes] == [1, 1, 1, 2, 2, 10]
     n = 2 * ROWS_PER_CLUSTER
     X = np.random.default_rng(0).standard_normal((n, 2))
     model = LabelKNN(1, n_clusters=None, random_state=0).fit(X, X > 0)
