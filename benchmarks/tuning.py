@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.common import normalised, show
 from labelgap import LEML, hide_cells, tune
 from labelgap.metrics import evaluate, standard_metrics
-from labelgap.model_selection import select, trials
+from labelgap.model_selection import engine, select
 from labelgap.observations import as_labels
 
 PATH = [2.0**power for power in range(5, -6, -2)]
@@ -37,9 +37,9 @@ def precisions(model: Any, X: Any, test: Any) -> list[float]:
 def chosen_and_default(estimator: LEML, data: tuple[Any, Any, Any, Any], budget: float) -> Iterator[list[Any]]:
     """Yield a row of the default parameters and one of those chosen; print what was tried."""
     X, Y, X_new, test = data
-    start = trials.clock()
+    start = engine.clock()
     estimator.fit(X, Y)
-    seconds = trials.clock() - start
+    seconds = engine.clock() - start
     yield ["default", estimator.alpha, *precisions(estimator, X_new, test), 1, "", round(seconds, 1)]
     found = tune(estimator, X, Y, budget=budget, random_state=0)
     print(found)
@@ -67,7 +67,7 @@ def main() -> None:
     parser.add_argument("--cpu", action="store_true")
     given = parser.parse_args()
     if given.cpu:
-        trials.clock = time.process_time
+        engine.clock = time.process_time
     warnings.simplefilter("ignore", ConvergenceWarning)
     dataset, X, X_new = normalised(given.dataset)
     Y, estimator = dataset.Y_train, LEML(n_components=given.components, random_state=0)

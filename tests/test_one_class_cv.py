@@ -17,7 +17,7 @@ from labelgap import LEML, OneClassMF, OneClassMFCV, hide_positives, hold_out_po
 from labelgap.datasets import make_low_rank
 from labelgap.metrics import NDCGAtK, precision_at_k
 from labelgap.model_selection import one_class as module
-from labelgap.model_selection.walk import Walk
+from labelgap.model_selection.plan import Walk
 
 # --- the walk -------------------------------------------------------------------------------------------------------
 
@@ -303,13 +303,13 @@ def test_chosen_parameters_rank_better_than_taking_gaps_for_a_no():
 def recorded(monkeypatch):
     """What every fit was given, and the judges."""
     fits, judges = [], []
-    plain, judge = OneClassMF._fit_material, module.Judge
+    plain, judge = module.fit_bound, module.Judge
 
-    def fit(self, material, start=None):
-        fits.append((material, start, self.max_iter))
-        return plain(self, material, start)
+    def fit(model, data, factors=None, **options):
+        fits.append((data, factors, model.max_iter))
+        return plain(model, data, factors, **options)
 
-    monkeypatch.setattr(OneClassMF, "_fit_material", fit)
+    monkeypatch.setattr(module, "fit_bound", fit)
     monkeypatch.setattr(module, "Judge", lambda *parts: judges.append(judge(*parts)) or judges[-1])
     return fits, judges
 
@@ -369,10 +369,9 @@ def test_a_step_of_the_path_begins_where_the_neighbour_ended(data):
     model = OneClassMF(3, dtype="float64", random_state=0, max_iter=200, tol=1e-6).fit(None, Y)
     material = model._bind(*model._check_fit(None, Y, None))
     end, first = model.objective_[-1], model.objective_[0]
-    previous = model._previous()
-    module.fit_quietly(model.set_params(max_iter=1), material, (previous.W, previous.H))
+    module.fit_bound(model.set_params(max_iter=1), material, module.Factors.of(model))
     assert model.objective_ == [pytest.approx(end, rel=1e-5)]
-    module.fit_quietly(model, material)
+    module.fit_bound(model, material)
     assert model.objective_ == [pytest.approx(first)]
     assert first > end * 1.01
 

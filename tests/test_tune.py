@@ -19,11 +19,11 @@ from labelgap.cli import app
 from labelgap.datasets import make_low_rank, read_records, write_records
 from labelgap.methods import list_classes
 from labelgap.metrics import PrecisionAtK
-from labelgap.model_selection import SPACES, get_criterion, select, trials
+from labelgap.model_selection import SPACES, engine, get_criterion, select
+from labelgap.model_selection.engine import Starts, binds
 from labelgap.model_selection.plan import Plan, stride
 from labelgap.model_selection.spaces import WITHOUT, space_of
 from labelgap.model_selection.splits import split
-from labelgap.model_selection.warm import Starts
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ class Timed(BaseEstimator):
 @pytest.fixture
 def timed(monkeypatch):
     Timed.now, Timed.fits = 0.0, []
-    monkeypatch.setattr(trials, "clock", lambda: Timed.now)
+    monkeypatch.setattr(engine, "clock", lambda: Timed.now)
     return {"grid": {"a": list(range(10))}, "metric": lambda labels, scores: scores[0, 0], "random_state": 0}
 
 
@@ -275,16 +275,13 @@ def test_the_last_fit_starts_from_nothing(data):
 
 def test_factors_are_a_start_for_stronger_penalties_only(data):
     """Directions that a strong penalty took away are hard to find again."""
-    starts = Starts(LEML(n_components=3, random_state=0), ("alpha", True))
+    starts = Starts(("alpha", True))
     fitted = {alpha: LEML(n_components=3, alpha=alpha, random_state=0).fit(data.X, data.Y) for alpha in (400.0, 1.0)}
     starts.keep({"alpha": 400.0}, 0, fitted[400.0])
-    assert not starts.candidate({"alpha": 0.1}, 0)[1]
+    assert starts.nearest({"alpha": 0.1}, 0) is None
     starts.keep({"alpha": 1.0}, 0, fitted[1.0])
     for alpha, near in ((2.0, 1.0), (399.0, 1.0), (500.0, 400.0)):
-        candidate, warm = starts.candidate({"alpha": alpha}, 0)
-        assert warm
-        assert candidate.label_factors_ is fitted[near].label_factors_
-    assert [fitted[alpha].alpha for alpha in (400.0, 1.0)] == [400.0, 1.0]
+        assert starts.nearest({"alpha": alpha}, 0) is fitted[near]
 
 
 @pytest.mark.parametrize("budget", [None, 5])
@@ -305,13 +302,13 @@ def test_of_equals_the_strongest_penalty_or_the_own_one_is_chosen(data, budget):
 
 
 def test_starts_are_of_the_same_fold_and_the_same_other_parameters(data):
-    starts = Starts(LEML(random_state=0), ("alpha", True))
+    starts = Starts(("alpha", True))
     fitted = LEML(n_components=3, alpha=1.0).fit(data.X, data.Y)
     starts.keep({"alpha": 1.0, "n_components": 3}, 0, fitted)
-    assert starts.candidate({"alpha": 1.0, "n_components": 3}, 0)[1]
-    assert not starts.candidate({"alpha": 2.0, "n_components": 2}, 0)[1]
-    assert not starts.candidate({"alpha": 2.0, "n_components": 3}, 1)[1]
-    assert not Starts(BinaryRelevance(), ("alpha", True)).candidate({"alpha": 2.0}, 0)[1]
+    assert starts.nearest({"alpha": 1.0, "n_components": 3}, 0) is fitted
+    assert starts.nearest({"alpha": 2.0, "n_components": 2}, 0) is None
+    assert starts.nearest({"alpha": 2.0, "n_components": 3}, 1) is None
+    assert not binds(BinaryRelevance())
 
 
 # --- failures ------------------------------------------------------------------------------------------------------

@@ -132,6 +132,7 @@ class LEML(MultiLabelEstimator):
     )
 
     _uses_device = True
+    _binding = ("fit_intercept", "kernel", "gamma", "absent", "dtype", "device")  # what bound data depend on
     feature_factors_: NDArray
     intercept_factors_: NDArray
     label_factors_: NDArray

@@ -5,10 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral, Real
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.estimators.base import Outcome
@@ -125,13 +126,32 @@ def outcome(model: Any, fit: Fit) -> Outcome:
     return Outcome(interrupt=fit.interrupt)
 
 
-def fit_bound(model: LowRankModel, data: BoundData, fit: Fit | None = None, *, lasting: bool = True) -> Outcome:
-    """Solve the problem of bound data, from a start where one is given, and store the factors.
+class Factors(NamedTuple):
+    """W and H of a fitted model, as NumPy arrays."""
+
+    W: NDArray
+    H: NDArray
+
+    @classmethod
+    def of(cls, model: LowRankModel) -> Factors:
+        """Return those of a model as its problem has them."""
+        previous = model._previous()
+        return cls(previous.W, previous.H)
+
+
+def fit_bound(
+    model: LowRankModel, data: BoundData, factors: Factors | None = None, *, lasting: bool = True
+) -> Outcome:
+    """Solve the problem of bound data, from the factors of another fit where they are given, and store the result.
 
     A model that is not ``lasting`` is a candidate of a search: it will not learn from further rows.
     """
     problem = model._problem(data)
-    fit = solve(problem, first_factors(model, problem) if fit is None else fit, options_of(model, problem))
+    if factors is not None and is_nonzero(*factors):
+        fit = problem.factors(*factors, np.dtype(model.dtype))
+    else:
+        fit = first_factors(model, problem)
+    solve(problem, fit, options_of(model, problem))
     model._store(data, problem, fit, remember(problem, fit) if lasting else None)
     return outcome(model, fit)
 

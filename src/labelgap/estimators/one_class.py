@@ -160,6 +160,7 @@ class OneClassMF(MultiLabelEstimator):
     )
 
     _uses_device = True
+    _binding = ("fit_intercept", "dtype", "device")  # what bound data depend on
     feature_factors_: NDArray
     intercept_factors_: NDArray
     label_factors_: NDArray
@@ -507,7 +508,7 @@ class OneClassMF(MultiLabelEstimator):
         seen = data.labels.positives
         if kept and further:
             weights = self._grown_row_weights(weights, len(seen.indptr) - 1)
-            rows = np.vstack([self.row_factors_, rows])
+            rows = np.vstack([self.row_factors_, np.asarray(rows)])
             seen = stacked(widened(Labels.of_patterns(self.seen_), seen.shape[1]), data.labels).positives
         for name in ("row_factors_", "seen_", "row_weights_"):
             self.__dict__.pop(name, None)

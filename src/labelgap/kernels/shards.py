@@ -348,7 +348,9 @@ class ShardedBackend:
         count = len(A.blocks)
         return list(zip(self._sides(A), _blocks(B, count), _blocks(H, count)))
 
-    def _all(self, cell: Cell, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any) -> list[Any]:
+    def _all(
+        self, cell: Cell, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
+    ) -> list[tuple[tuple[Any, Any, Any, Any], Any, Any]]:
         """Return, for each shard, the fixed arguments of a sum over all cells and the two factors."""
         p, q = (_blocks(side, len(A.blocks)) for side in weights)
         each = zip(self._each(A, B, H), p, q)

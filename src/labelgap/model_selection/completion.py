@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from numbers import Integral
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MC1, MCb, MultiLabelEstimator
@@ -19,14 +20,95 @@ from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import Scores
 from labelgap.losses import Loss
 from labelgap.model_selection.best import chosen, of_best, save_best
-from labelgap.model_selection.completion_folds import Fold, draw_folds
-from labelgap.objectives.completion import Completion
+from labelgap.model_selection.criteria import Criterion
+from labelgap.model_selection.engine import Scored, Search
+from labelgap.objectives.completion import Completion, Known
 from labelgap.observations import Labels
-from labelgap.runtime import in_parallel, progress
+from labelgap.runtime import progress
 from labelgap.solvers.fpc import Stage, descending
 
 LABEL_WEIGHTS = (1e-3, 1e-2, 1e-1, 1.0)
 CRITERIA = ("label_error", "imputation_error")
+
+
+class CellFold(NamedTuple):
+    """The known cells of labels and of features that a fold trains on, and those that it holds out."""
+
+    labels: Known
+    features: Known
+    held_labels: Known
+    held_features: Known
+
+    def problem(self, whole: Completion, label_weight: float) -> Completion:
+        """Return the problem of the cells to train on."""
+        shape, bias = (whole.n, whole.t, whole.d), whole.n_biased > 0
+        return Completion(shape, self.labels, self.features, whole.loss, label_weight=label_weight, bias=bias)
+
+    def errors(self, problem: Completion, stage: Stage) -> tuple[float, float]:
+        """Return the label error in percent and the imputation error of a solution at the cells held out."""
+        scores, filled = problem.decision(stage.point), problem.matrix(stage.point)[:, problem.t :]
+        wrong = (scores.ravel()[self.held_labels.cells] > 0) != (self.held_labels.values == problem.loss.positive)
+        cells, values = self.held_features
+        size = float(np.square(values).sum())
+        lost = float(np.square(filled.ravel()[cells] - values).sum())
+        return 100 * float(wrong.mean()), float(np.sqrt(lost / size)) if size else float("nan")
+
+
+def draw_folds(whole: Completion, n_folds: int, random_state: Any) -> list[CellFold]:
+    """Share out the known cells of labels, and those of features, at random; sizes differ by one cell at most.
+
+    >>> from labelgap.losses import Logistic
+    >>> from labelgap.observations import Labels
+    >>> whole = Completion.of(np.ones((3, 2)), Labels(np.eye(3)), Logistic())
+    >>> [len(fold.held_labels.cells) for fold in draw_folds(whole, 2, 0)]
+    [5, 4]
+    """
+    both = {"Y": whole.all_labels, "X": whole.features}
+    for name, known in both.items():
+        if len(known.cells) < n_folds:
+            raise ValueError(
+                f"n_folds={n_folds} is out of range; {name} has {len(known.cells)} known cells, and each fold holds "
+                "out some of them. Pass more cells, or fewer folds."
+            )
+    rng = check_random_state(random_state)
+    of_labels, of_features = (rng.permutation(np.arange(len(known.cells)) % n_folds) for known in both.values())
+    return [
+        CellFold(
+            _some(whole.all_labels, of_labels != number),
+            _some(whole.features, of_features != number),
+            _some(whole.all_labels, of_labels == number),
+            _some(whole.features, of_features == number),
+        )
+        for number in range(n_folds)
+    ]
+
+
+def _some(known: Known, chosen: NDArray[np.bool_]) -> Known:
+    return Known(known.cells[chosen], known.values[chosen])
+
+
+LESSER = Criterion(lambda labels, scores: 0.0, greater_is_better=False)  # an error
+
+
+class PathFolds:
+    """Follows the path of the μ's on folds of cells, for one λ after another.
+
+    ``stages(problems)`` yields the number of a fold and a stage of its path; ``errors`` keeps, for each λ, an array
+    of μ's × folds × criteria.
+    """
+
+    def __init__(self, whole: Completion, folds: list[CellFold], stages: Any, criterion: int) -> None:
+        self.whole, self.folds, self.stages, self.criterion = whole, folds, stages, criterion
+        self.errors: dict[float, NDArray] = {}
+
+    def __call__(self, params: dict[str, Any]) -> list[Scored]:
+        problems = [fold.problem(self.whole, params["label_weight"]) for fold in self.folds]
+        found: list[list[tuple[float, float]]] = [[] for _ in self.folds]
+        for number, stage in self.stages(problems):
+            found[number].append(self.folds[number].errors(problems[number], stage))
+        errors = np.array(found)
+        self.errors[params["label_weight"]] = errors.swapaxes(0, 1)
+        return [Scored(of_fold[:, [self.criterion]]) for of_fold in errors]
 
 
 class CompletionCV(MultiLabelEstimator):
@@ -87,7 +169,7 @@ class CompletionCV(MultiLabelEstimator):
         best, weights = self._estimator(), _candidates(self.label_weights)
         whole = best._problem(X, labels)
         mus = descending(whole.start()[1], float(self.mu), float(self.decay))
-        self._choose(mus, weights, self._errors(whole, mus, weights))
+        self._choose(mus, weights, self._search(whole, mus, weights))
         best.set_params(**self.best_params_).fit(X, labels)
         for stage, error in zip(best.path_, self._path_errors(), strict=True):
             stage["validation_error"] = error
@@ -135,28 +217,21 @@ class CompletionCV(MultiLabelEstimator):
         check_number("n_folds", self.n_folds, Integral, least=2)
         _candidates(self.label_weights)
 
-    def _errors(self, whole: Completion, mus: list[float], weights: list[float]) -> NDArray:
-        """Return the errors at held-out cells: for each λ, μ and fold, of labels and of features."""
+    def _search(self, whole: Completion, mus: list[float], weights: list[float]) -> Search:
+        """Try every λ; the stages of a fit are the μ's of its path, judged by labels and features held out."""
         folds = draw_folds(whole, self.n_folds, self.random_state)
-        tasks = [partial(self._follow, whole, folds, mus, weight) for weight in weights]
-        found = []
-        with progress(len(tasks), type(self).__name__, self.verbose) as advance:
-            for weight, errors in zip(weights, in_parallel(tasks), strict=True):
-                found.append(errors)
-                advance(f"label_weight = {weight:g}: {self.criterion} {self._means(errors).min():.4g}")
-        return np.array(found)
+        path = partial(self._stages, mus=mus)
+        search = Search(PathFolds(whole, folds, path, CRITERIA.index(self.criterion)), [LESSER])
+        candidates = [{"label_weight": weight} for weight in weights]
+        with progress(len(weights), type(self).__name__, self.verbose) as advance:
+            for row in search.run_in_parallel(candidates):
+                weight = row["params"]["label_weight"]
+                advance(f"label_weight = {weight:g}: {self.criterion} {row['score'][0]:.4g}")
+        if search.errors:
+            raise search.errors[0]
+        return search
 
-    def _follow(self, whole: Completion, folds: list[Fold], mus: list[float], weight: float) -> NDArray:
-        """Return the errors of each μ in each fold, for one λ."""
-        problems = [fold.problem(whole, weight) for fold in folds]
-        errors = np.empty((len(mus), len(folds), len(CRITERIA)))
-        reached = [0] * len(folds)
-        for number, stage in self._stages(problems, mus):
-            errors[reached[number], number] = folds[number].errors(problems[number], stage)
-            reached[number] += 1
-        return errors
-
-    def _stages(self, problems: list[Completion], mus: list[float]) -> Iterator[tuple[int, Stage]]:
+    def _stages(self, problems: list[Completion], *, mus: list[float]) -> Iterator[tuple[int, Stage]]:
         options: dict[str, Any] = {"constant": self._of._constant, "tol": float(self.tol), "max_iter": self.max_iter}
         if self.solver == "fpc" and problems[0].width < MOST_COLUMNS:
             yield from solve_paths(problems, mus, **options)
@@ -166,17 +241,12 @@ class CompletionCV(MultiLabelEstimator):
             for stage in solve_path(problem, mus, solver=solver, **options):
                 yield number, stage
 
-    def _means(self, errors: NDArray) -> NDArray:
-        """Return the mean of the criterion over the folds."""
-        return errors[..., CRITERIA.index(self.criterion)].mean(-1)
-
-    def _choose(self, mus: list[float], weights: list[float], errors: NDArray) -> None:
+    def _choose(self, mus: list[float], weights: list[float], search: Search) -> None:
         """Keep the errors as a table, and the best of its rows; of equally good ones the first."""
-        means = self._means(errors)
-        weight, mu = np.unravel_index(int(means.argmin()), means.shape)
-        self.best_params_ = {"mu": mus[mu], "label_weight": weights[weight]}
-        self.best_score_ = float(means[weight, mu])
-        flat = errors.reshape(-1, *errors.shape[2:])
+        best = search.table[search.best]
+        self.best_params_ = {"mu": mus[best["stage"]], **best["params"]}
+        self.best_score_ = float(best["score"][0])
+        flat = np.concatenate([search.fit.errors[weight] for weight in weights])
         self.cv_results_ = {
             "label_weight": np.repeat(weights, len(mus)),
             "mu": np.tile(mus, len(weights)),

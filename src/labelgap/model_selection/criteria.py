@@ -123,12 +123,15 @@ def get_criterion(metric: Any, estimator: Any = None) -> Criterion:
     return get_criterion(_NAMED[metric]())
 
 
-def largest_regrets(criteria: Sequence[Criterion], table: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
-    """Return each candidate's largest regret; a metric that is undefined for all of them has no say."""
-    scores = np.array([row["score"] for row in table], float).reshape(len(table), len(criteria))
+def largest_regrets(criteria: Sequence[Criterion], scores: Any) -> NDArray[np.float64]:
+    """Return each candidate's largest regret, from an array of scores with a row for each.
+
+    A metric that is undefined for all of them has no say.
+    """
+    scores = np.array(scores, float).reshape(-1, len(criteria))
     defined = [c for c in range(len(criteria)) if not np.isnan(scores[:, c]).all()]
     if not defined:
-        return np.full(len(table), np.inf)
+        return np.full(len(scores), np.inf)
     return np.max([criteria[c].regrets(scores[:, c]) for c in defined], axis=0)
 
 

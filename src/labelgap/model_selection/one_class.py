@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -13,17 +13,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import OneClassMF
+from labelgap.estimators.low_rank import Factors, fit_bound
 from labelgap.estimators.parameters import check_choice, check_number
-from labelgap.kernels import get_backend
+from labelgap.kernels import Backend, get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.metrics import Metric
 from labelgap.model_selection.best import BestEstimator, chosen
-from labelgap.model_selection.criteria import get_criterion
-from labelgap.model_selection.search import Judge, Search, fit_quietly
+from labelgap.model_selection.criteria import Criterion, get_criterion
+from labelgap.model_selection.engine import Scored, Search
+from labelgap.model_selection.plan import Point, Walk
 from labelgap.model_selection.splits import check_share
 from labelgap.objectives import SideData, make_features
-from labelgap.objectives.problem import BoundData
+from labelgap.objectives.problem import BoundData, Iteration
 from labelgap.observations import Labels, as_labels, hold_out_positives
+from labelgap.runtime import progress
 from labelgap.solvers.base import LinearMap
 
 # The paper's grids (002, Supp-2.2) are the bounds; every power of two within them is a candidate, and for α, which
@@ -34,6 +37,72 @@ GRAPH_ALPHAS = [2.0**power for power in range(-6, 11)]
 RATIOS = [0.25, 0.5, 1.0, 2.0]
 
 Fold = tuple[BoundData, LinearMap, Labels, Any]  # to train on; rows to rank labels for; their positives; seen ones
+
+
+STARTS = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
+PATIENCE = 2  # alternations without a better score after which a fit from the start is given up
+KEPT = 8  # candidates whose factors are kept for their neighbours to start from
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Ranks held-out rows, or the training rows less what they were trained on, by their held-out positives."""
+
+    rows: LinearMap
+    right: LinearMap
+    held_out: Labels
+    seen: Any
+    metrics: tuple[Metric, ...]
+    kernels: Backend
+
+    def __call__(self, W: NDArray, H: NDArray) -> float:
+        """Return the geometric mean of the metrics, in which each has the same say whatever its scale."""
+        depth = min(max(metric.depth for metric in self.metrics), self.held_out.shape[1])
+        ranking = self.kernels.topk(self.rows.times(W), self.right.times(H), depth, self.seen)
+        values = [metric.fresh().update(self.held_out, ranking).compute() for metric in self.metrics]
+        return float(np.exp(np.mean(np.log(np.maximum(values, 1e-6)))))
+
+
+GREATER = Criterion(lambda labels, scores: 0.0)  # what a judge returns: more is better
+
+
+class AlternationFolds:
+    """Fits OneClassMF on bound folds: from the factors of another candidate, or judged after each alternation."""
+
+    def __init__(self, estimator: OneClassMF, folds: list[tuple[BoundData, Judge]]) -> None:
+        self.estimator, self.folds = estimator.set_params(verbose=0), folds
+        self._fitted: dict[str, list[Factors]] = {}
+
+    def __call__(
+        self, params: dict[str, Any], *, max_iter: int, start: dict[str, Any] | None = None, each: bool = False
+    ) -> list[Scored]:
+        self.estimator.set_params(**params, max_iter=max_iter)
+        starts: Sequence[Factors | None] = self._fitted.get(repr(start)) or [None] * len(self.folds)
+        scored, fitted = [], []
+        for (data, judge), near in zip(self.folds, starts, strict=True):
+            curve = self._fit(data, judge, near, each)
+            fitted.append(Factors.of(self.estimator))
+            scored.append(Scored(np.array(curve or [judge(*fitted[-1])])[:, None], not each))
+        if not each:
+            self._fitted[repr(params)] = fitted
+            if len(self._fitted) > KEPT:
+                del self._fitted[next(iter(self._fitted))]
+        return scored
+
+    def _fit(self, data: BoundData, judge: Judge, near: Factors | None, each: bool) -> list[float]:
+        """Fit, and return the scores after each alternation where they are asked for."""
+        scores: list[float] = []
+
+        def note(told: Iteration) -> bool:
+            scores.append(judge(told.feature_factors, told.label_factors))
+            return len(scores) - int(np.argmax(scores)) > PATIENCE
+
+        self.estimator.set_params(callbacks=[note] if each else None)
+        # That it stopped after a number of alternations chosen on purpose is no cause for a warning.
+        ended = fit_bound(self.estimator, data, near, lasting=False)
+        if ended.interrupt is not None:
+            raise ended.interrupt
+        return scores
 
 
 class OneClassMFCV(BestEstimator):
@@ -181,13 +250,49 @@ class OneClassMFCV(BestEstimator):
         metrics, best, side = self._check_parameters(), self.best_estimator_, side or SideData()
         best.container_, best.n_labels_ = labels.container, labels.shape[1]
         axes = self._axes(graph=side.row_graph is not None or side.label_graph is not None)
-        material = best._bind(X, labels, side)
-        folds = self._folds(material, X, side, metrics)
-        search = Search(self._estimator(), axes, folds, self.path_iter, self.verbose)
-        search.run()
-        self.best_params_, self.best_score_, self.table_ = search.params, search.score, search.table
-        fit_quietly(best.set_params(**search.params, tol=0.0), material)
+        whole = best._bind(X, labels, side)
+        folds = AlternationFolds(self._estimator(), list(self._folds(whole, X, side, metrics)))
+        search = Search(folds, [GREATER])
+        table = self._walk(search, axes)
+        chosen = max((row for row in table if not row["warm"]), key=lambda row: row["score"])
+        self.best_params_ = chosen["params"] | {"max_iter": chosen["max_iter"]}
+        self.best_score_, self.table_ = chosen["score"], table
+        ended = fit_bound(best.set_params(**self.best_params_, tol=0.0), whole)
+        if ended.interrupt is not None:
+            raise ended.interrupt
         self._adopt(best)
+
+    def _walk(self, search: Search, axes: dict[str, list[float]]) -> list[dict[str, Any]]:
+        """Follow the ridge of the score with warm starts, then climb from its top with fits from the start."""
+        table: list[dict[str, Any]] = []
+
+        def params(point: Point) -> dict[str, Any]:
+            return {name: values[i] for (name, values), i in zip(axes.items(), point)}
+
+        def note(point: Point, row: dict[str, Any], **more: Any) -> float:
+            if row["error"] is not None:
+                raise search.errors[-1]
+            score = float(row["score"][0])
+            table.append({"point": point, "params": row["params"], "score": score, **more})
+            advance(f"{row['params']}: {score:.4f}")
+            return score
+
+        def warm(point: Point, near: Point | None) -> float:
+            start = None if near is None else params(near)
+            return note(point, search.one(params(point), max_iter=self.path_iter, start=start), warm=True)
+
+        def cold(point: Point, near: Point | None) -> float:
+            row = search.one(params(point), max_iter=self.max_iter, each=True)
+            return note(point, row, warm=False, max_iter=row["stage"] + 1)
+
+        first = tuple(
+            min(range(len(values)), key=lambda i: abs(np.log(max(values[i], 1e-300) / STARTS[name])))
+            for name, values in axes.items()
+        )
+        sizes = [len(values) for values in axes.values()]
+        with progress(None, "OneClassMFCV", self.verbose) as advance:
+            Walk(sizes, cold).climb(Walk(sizes, warm).follow_ridge(first))
+        return table
 
     def _check_parameters(self) -> tuple[Metric, ...]:
         """Return the metrics, once every parameter means something."""
@@ -224,7 +329,7 @@ class OneClassMFCV(BestEstimator):
         return axes
 
     def _folds(
-        self, material: BoundData, X: Any, side: SideData, metrics: tuple[Metric, ...]
+        self, whole: BoundData, X: Any, side: SideData, metrics: tuple[Metric, ...]
     ) -> Iterator[tuple[BoundData, Judge]]:
         """Yield what to train on and what to judge by, for each split."""
         by_rows = X is not None if self.hold_out == "auto" else self.hold_out == "rows"
@@ -233,28 +338,28 @@ class OneClassMFCV(BestEstimator):
         rng = check_random_state(self.random_state)
         for _ in range(self.n_splits):
             train, rows, held_out, seen = (
-                self._held_rows(material, X, side, rng) if by_rows else self._held_positives(material, rng)
+                self._held_rows(whole, X, side, rng) if by_rows else self._held_positives(whole, rng)
             )
             if held_out.positives.nnz == 0:
                 raise ValueError(
                     f"share={self.share} of the {'rows' if by_rows else 'positives'} of Y, which has "
-                    f"{material.labels.positives.nnz} positives in {len(material.labels)} rows, holds none, so that "
+                    f"{whole.labels.positives.nnz} positives in {len(whole.labels)} rows, holds none, so that "
                     "nothing can be judged by it; raise share, or pass more positives."
                 )
-            yield train, Judge(rows, material.right, held_out, seen, metrics, get_backend(self.device))
+            yield train, Judge(rows, whole.right, held_out, seen, metrics, get_backend(self.device))
 
-    def _held_rows(self, material: BoundData, X: Any, side: SideData, rng: np.random.RandomState) -> Fold:
-        n, kernels, dtype = len(material.labels), get_backend(self.device), np.dtype(self.dtype).type
+    def _held_rows(self, whole: BoundData, X: Any, side: SideData, rng: np.random.RandomState) -> Fold:
+        n, kernels, dtype = len(whole.labels), get_backend(self.device), np.dtype(self.dtype).type
         order, cut = rng.permutation(n), min(max(1, round(self.share * n)), n - 1)
         held, kept = np.sort(order[:cut]), np.sort(order[cut:])
-        train = self._estimator()._bind(X[kept], material.labels[kept], side.of_rows(kept))
+        train = self._estimator()._bind(X[kept], whole.labels[kept], side.of_rows(kept))
         rows = make_features(X[held], kernels, dtype, constant=self.fit_intercept)
-        return train, rows, material.labels[held], None
+        return train, rows, whole.labels[held], None
 
-    def _held_positives(self, material: BoundData, rng: np.random.RandomState) -> Fold:
-        train, held = hold_out_positives(material.labels, self.share, random_state=rng)
+    def _held_positives(self, whole: BoundData, rng: np.random.RandomState) -> Fold:
+        train, held = hold_out_positives(whole.labels, self.share, random_state=rng)
         seen = get_backend(self.device).prepare(train, np.dtype(self.dtype).type)
-        return replace(material, labels=as_labels(train)), material.left, as_labels(held), seen
+        return replace(whole, labels=as_labels(train)), whole.left, as_labels(held), seen
 
     def recommend(self, users: Any, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
         """See :meth:`OneClassMF.recommend`."""

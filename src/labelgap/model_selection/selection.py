@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.base import clone
 from sklearn.model_selection import ParameterGrid
 
 from labelgap.model_selection.criteria import labels_for
-from labelgap.model_selection.splits import split
-from labelgap.model_selection.trials import Trials
-from labelgap.model_selection.warm import Starts
+from labelgap.model_selection.engine import EstimatorFolds, Search, get_criteria, is_several, with_params
+from labelgap.model_selection.splits import Fold, split
 
 
 @dataclass
@@ -144,20 +142,31 @@ def select(
     >>> found.estimator.alpha, len(found.table)
     (0.1, 2)
     """
-    labels = labels_for(estimator, Y)
-    trials = Trials([split(X, labels, hold_out, share, random_state)], metric, Starts(estimator))
-    trials.run(ParameterGrid(grid), patience)
-    trials.check()
-    best = trials.table[trials.best]
-    found = Selection(best["params"], best["score"], table=trials.table)
+    fold = split(X, labels_for(estimator, Y), hold_out, share, random_state)
+    criteria = get_criteria(metric, estimator)
+    search = Search(EstimatorFolds(estimator, [fold], criteria), criteria)
+    search.run(ParameterGrid(grid), patience)
+    search.check(undefined(metric, fold))
+    table = rows_of(search, metric)
+    found = Selection(table[search.best]["params"], table[search.best]["score"], table=table)
     if refit:
         found.estimator = with_params(estimator, found.params).fit(X, Y)
     return found
 
 
-def with_params(estimator: Any, params: Mapping[str, Any]) -> Any:
-    """Return a clone with other parameters."""
-    return clone(estimator).set_params(**clone(dict(params), safe=False))
+def rows_of(search: Search, metric: Any) -> list[dict[str, Any]]:
+    """Return the table as users see it: one score where one metric was asked for."""
+    names = ("params", "score", "seconds", "warm", "error")
+    rows = [{name: row[name] for name in names} for row in search.table]
+    return rows if is_several(metric) else [row | {"score": row["score"][0]} for row in rows]
+
+
+def undefined(metric: Any, fold: Fold) -> str:
+    """Say why no candidate has a score."""
+    return (
+        f"metric={metric!r} is undefined on the held-out part ({fold.Y_valid!r}): no row there has the cells that it "
+        "compares. Raise share, or choose 'Hamming' or 'loss', which need any known cell."
+    )
 
 
 def _list(scores: Any) -> list[float]:

@@ -14,8 +14,9 @@ from sklearn.utils import check_random_state
 from labelgap.estimators import BinaryRelevance, Tagger
 from labelgap.estimators.completion import CompletionEstimator
 from labelgap.model_selection.criteria import labels_for
+from labelgap.model_selection.engine import Budget, EstimatorFolds, Search, get_criteria, is_several, with_params
 from labelgap.model_selection.plan import Plan, Point, distance
-from labelgap.model_selection.selection import Tuning, with_params
+from labelgap.model_selection.selection import Tuning, rows_of, undefined
 from labelgap.model_selection.spaces import (
     WITHIN_TAGGER,
     Axes,
@@ -26,8 +27,6 @@ from labelgap.model_selection.spaces import (
     with_own_values,
 )
 from labelgap.model_selection.splits import Fold, split
-from labelgap.model_selection.trials import Budget, Trials, is_several
-from labelgap.model_selection.warm import Starts
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
@@ -115,12 +114,14 @@ def tune(
     rng = check_random_state(random_state)
     X_few, few = _few_rows(X, labels, max_rows, rng)
     folds = [split(X_few, few, how, share, rng) for _ in range(_checked_folds(n_folds))]
-    trials = _trials(estimator, plan, folds, metric)
+    fit = _folds_of(estimator, plan, folds, metric)
+    search = Search(fit, fit.criteria)
     scale = len(labels) / len(folds[0].Y_train) if refit else 0.0
-    status = _search(trials, plan, time, scale, every=grid is not None, verbose=verbose)
-    trials.check()
-    best = trials.table[trials.best]
-    found = Tuning(best["params"], best["score"], table=trials.table, status=status, hold_out=how)
+    status = _run(search, plan, time, scale, every=grid is not None, verbose=verbose)
+    search.check(undefined(metric, folds[0]))
+    table = rows_of(search, metric)
+    best = table[search.best]
+    found = Tuning(best["params"], best["score"], table=table, status=status, hold_out=how)
     found.metrics, found.n_candidates, found.n_rows = _names(metric), len(plan), len(few)
     if refit and status != "interrupted":
         try:
@@ -131,21 +132,21 @@ def tune(
     return found
 
 
-def _search(trials: Trials, plan: Plan, time: Budget, scale: float, *, every: bool, verbose: int) -> str:
+def _run(search: Search, plan: Plan, time: Budget, scale: float, *, every: bool, verbose: int) -> str:
     """Try candidates until none is left or the time is up; return the status."""
     tried: list[Point] = []
     if every and time.seconds is None:
-        trials.last_wins = trials.starts.path is not None  # the strongest: a start is for stronger penalties
-        points = plan.in_order(backwards=trials.last_wins)
+        search.last_wins = search.fit.starts.path is not None  # the strongest: a start is for stronger penalties
+        points = plan.in_order(backwards=search.last_wins)
     else:
-        points = plan.best_first(lambda: tried[trials.best], every=every)
+        points = plan.best_first(lambda: tried[search.best], every=every)
     with progress(len(plan) if every else None, "tune", verbose) as advance, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of a candidate; the last fit says whether it converged
         try:
             for point in points:
-                if tried and not time.allows(_next_seconds(point, tried, trials, scale)):
+                if tried and not time.allows(_next_seconds(point, tried, search, scale)):
                     return "budget"
-                row = trials.one(plan.params(point))
+                row = search.one(plan.params(point))
                 tried.append(point)
                 advance(f"{row['params']}: {row['error'] or row['score']}")
         except KeyboardInterrupt:
@@ -155,11 +156,11 @@ def _search(trials: Trials, plan: Plan, time: Budget, scale: float, *, every: bo
     return "finished"
 
 
-def _next_seconds(point: Point, tried: list[Point], trials: Trials, scale: float) -> float:
+def _next_seconds(point: Point, tried: list[Point], search: Search, scale: float) -> float:
     """Return the seconds that a candidate will take and, ``scale`` times those on a fold, the last fit after it."""
-    rows = list(zip(tried, trials.table, strict=True))
+    rows = list(zip(tried, search.table, strict=True))
     cold = [(other, row) for other, row in rows if not row["warm"]]
-    return _seconds_near(point, rows) + scale * _seconds_near(tried[trials.best], cold) / len(trials.folds)
+    return _seconds_near(point, rows) + scale * _seconds_near(tried[search.best], cold) / len(search.fit.folds)
 
 
 def _seconds_near(point: Point, rows: list[tuple[Point, dict[str, Any]]]) -> float:
@@ -184,15 +185,15 @@ def _plan(estimator: Any, grid: Grid | None) -> Plan:
     return Plan(grids, own)
 
 
-def _trials(estimator: Any, plan: Plan, folds: list[Fold], metric: Any) -> Trials:
-    """Return trials of the estimator, or of that within a Tagger on words that each fold has read once."""
+def _folds_of(estimator: Any, plan: Plan, folds: list[Fold], metric: Any) -> EstimatorFolds:
+    """Return the folds of the estimator, or of that within a Tagger on words that each fold has read once."""
     path = path_of(estimator)
     names = [name for axes in plan.grids for name in axes]
     if not isinstance(estimator, Tagger) or not all(name.startswith(WITHIN_TAGGER) for name in names):
-        return Trials(folds, metric, Starts(estimator, path))
-    inner_path = None if path is None else (path[0].removeprefix(WITHIN_TAGGER), path[1])
-    read = [_read_words(estimator, fold) for fold in folds]
-    return Trials(read, metric, Starts(estimator.estimator, inner_path), prefix=WITHIN_TAGGER)
+        return EstimatorFolds(estimator, folds, get_criteria(metric, estimator), path=path)
+    inner, read = estimator.estimator, [_read_words(estimator, fold) for fold in folds]
+    own = None if path is None else (path[0].removeprefix(WITHIN_TAGGER), path[1])
+    return EstimatorFolds(inner, read, get_criteria(metric, inner), path=own, prefix=WITHIN_TAGGER)
 
 
 def _read_words(tagger: Tagger, fold: Fold) -> Fold:

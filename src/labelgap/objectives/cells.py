@@ -236,7 +236,12 @@ class _AllGiven:
 
     def model(self, B: Array) -> Model:
         kernels, H = self.cells.kernels, self.H
-        fixed: Any = (self.cells.loss, self.cells.positives, self.cells.levels, self.cells.vectors)
+        fixed: tuple[Any, Any, Any, Any] = (
+            self.cells.loss,
+            self.cells.positives,
+            self.cells.levels,
+            self.cells.vectors,
+        )
         value, gradient, rows, _ = kernels.all_model(*fixed, B, H)
         form = Kronecker(0.0, Identity(self.cells.shape[0]), kernels.gram(H), rows, exact=False)
         return Model(value, gradient, lambda S: kernels.all_hessp(*fixed, B, S, H), form)

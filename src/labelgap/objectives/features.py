@@ -123,7 +123,7 @@ class Matrix(ABC):
             parts.append(self.t_times(rows * self.times(block)))
         return namespace(parts[0]).concat(parts, axis=1)
 
-    def spectrum(self) -> Spectrum | None:
+    def spectrum(self) -> Eigenvectors | None:
         return self._eigenvectors if min(self.shape) <= EIGEN_LIMIT else None
 
     @cached_property

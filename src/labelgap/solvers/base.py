@@ -14,13 +14,15 @@ Scalar = Any  # a float, or a 0-d float64 array that is still on the device
 
 
 class Spectrum(Protocol):
-    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A.
+    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A."""
 
-    ``values`` is an array, or a number where all of them are the same; ``complete`` says that V spans everything.
-    """
+    @property
+    def values(self) -> Array:
+        """The eigenvalues, of shape (r, 1), or a number where all of them are the same."""
 
-    values: Array
-    complete: bool
+    @property
+    def complete(self) -> bool:
+        """Whether V spans everything."""
 
     def rotate(self, R: Array) -> Array:
         """Vᵀ R."""
