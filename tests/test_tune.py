@@ -556,14 +556,14 @@ def test_errors_are_one_line_and_leave_nothing(table, arguments, message, code):
 
 
 def test_a_stopped_command_keeps_the_table(table, monkeypatch):
-    fit = LEML.fit
+    problem = LEML._problem
 
-    def stopping(self, X, Y, observed=None):
+    def stopping(self, data):
         if self.alpha == 0.5:
             raise KeyboardInterrupt
-        return fit(self, X, Y, observed)
+        return problem(self, data)
 
-    monkeypatch.setattr(LEML, "fit", stopping)
+    monkeypatch.setattr(LEML, "_problem", stopping)
     model, out = table.parent / "stopped", table.parent / "stopped.jsonl"
     words = ["--method", "LEML", "--n-components", 2, "--alpha", "2,1,0.5,0.1", "--output", model, "--table", out]
     shown = command(table, "--text", "text", "--tags", "tags", "--seed", 0, *words)

@@ -228,8 +228,12 @@ class EstimatorFolds:
 
 
 def binds(estimator: Any) -> bool:
-    """Tell whether an estimator can be fitted on rows that are bound once for several candidates."""
-    return hasattr(estimator, "_binding")
+    """Tell whether an estimator can be fitted on rows that are bound once for several candidates.
+
+    A subclass with a ``fit`` of its own must be asked through it.
+    """
+    owner = next((cls for cls in type(estimator).__mro__ if "_binding" in vars(cls)), None)
+    return owner is not None and all(getattr(type(estimator), n) is getattr(owner, n) for n in ("fit", "_learn"))
 
 
 def with_params(estimator: Any, params: Mapping[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from numbers import Integral
 from typing import Any, Literal, Self
 
@@ -77,9 +78,10 @@ class AlternationFolds:
         self, params: dict[str, Any], *, max_iter: int, start: dict[str, Any] | None = None, each: bool = False
     ) -> list[Scored]:
         self.estimator.set_params(**params, max_iter=max_iter)
-        starts: Sequence[Factors | None] = self._fitted.get(repr(start)) or [None] * len(self.folds)
-        scored, fitted = [], []
-        for (data, judge), near in zip(self.folds, starts, strict=True):
+        starts: Sequence[Factors | None] = self._fitted.get(repr(start), [])
+        scored: list[Scored] = []
+        fitted: list[Factors] = []
+        for (data, judge), near in zip_longest(self.folds, starts):
             curve = self._fit(data, judge, near, each)
             fitted.append(Factors.of(self.estimator))
             scored.append(Scored(np.array(curve or [judge(*fitted[-1])])[:, None], not each))
@@ -251,7 +253,7 @@ class OneClassMFCV(BestEstimator):
         best.container_, best.n_labels_ = labels.container, labels.shape[1]
         axes = self._axes(graph=side.row_graph is not None or side.label_graph is not None)
         whole = best._bind(X, labels, side)
-        folds = AlternationFolds(self._estimator(), list(self._folds(whole, X, side, metrics)))
+        folds = AlternationFolds(self._estimator(), list(self._folds(whole, X, metrics)))
         search = Search(folds, [GREATER])
         table = self._walk(search, axes)
         chosen = max((row for row in table if not row["warm"]), key=lambda row: row["score"])
@@ -328,9 +330,7 @@ class OneClassMFCV(BestEstimator):
             axes["negative_ratio"] = _candidates("ratios", self.ratios, RATIOS)
         return axes
 
-    def _folds(
-        self, whole: BoundData, X: Any, side: SideData, metrics: tuple[Metric, ...]
-    ) -> Iterator[tuple[BoundData, Judge]]:
+    def _folds(self, whole: BoundData, X: Any, metrics: tuple[Metric, ...]) -> Iterator[tuple[BoundData, Judge]]:
         """Yield what to train on and what to judge by, for each split."""
         by_rows = X is not None if self.hold_out == "auto" else self.hold_out == "rows"
         if by_rows and X is None:
@@ -338,7 +338,7 @@ class OneClassMFCV(BestEstimator):
         rng = check_random_state(self.random_state)
         for _ in range(self.n_splits):
             train, rows, held_out, seen = (
-                self._held_rows(whole, X, side, rng) if by_rows else self._held_positives(whole, rng)
+                self._held_rows(whole, X, rng) if by_rows else self._held_positives(whole, rng)
             )
             if held_out.positives.nnz == 0:
                 raise ValueError(
@@ -348,11 +348,11 @@ class OneClassMFCV(BestEstimator):
                 )
             yield train, Judge(rows, whole.right, held_out, seen, metrics, get_backend(self.device))
 
-    def _held_rows(self, whole: BoundData, X: Any, side: SideData, rng: np.random.RandomState) -> Fold:
+    def _held_rows(self, whole: BoundData, X: Any, rng: np.random.RandomState) -> Fold:
         n, kernels, dtype = len(whole.labels), get_backend(self.device), np.dtype(self.dtype).type
         order, cut = rng.permutation(n), min(max(1, round(self.share * n)), n - 1)
         held, kept = np.sort(order[:cut]), np.sort(order[cut:])
-        train = self._estimator()._bind(X[kept], whole.labels[kept], side.of_rows(kept))
+        train = self._estimator()._bind(X[kept], whole.labels[kept], whole.side.of_rows(kept))
         rows = make_features(X[held], kernels, dtype, constant=self.fit_intercept)
         return train, rows, whole.labels[held], None
 

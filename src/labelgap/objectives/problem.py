@@ -81,6 +81,7 @@ class BoundData:
     row_graph: Graph | None = None
     label_graph: Graph | None = None
     importance: Weights = field(default_factory=Weights)
+    side: SideData = field(default_factory=SideData)
 
 
 def bind(
@@ -99,6 +100,7 @@ def bind(
         None if rows is None else Graph.of(rows, backend, dtype),
         None if side.label_graph is None else Graph.of(side.label_graph, own, dtype),
         Weights() if weights is None else Weights(np.asarray(weights, float)[:, None]),
+        side,
     )
 
 
