@@ -16,7 +16,7 @@ from benchmarks.common import best_of, exponent, show
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.kernels import cpu
 from labelgap.losses import Logistic, Squared
-from labelgap.objectives import Problem, make_features
+from labelgap.objectives import Features, Problem
 from labelgap.objectives.cells import Weights
 from labelgap.objectives.graph import Graph, GraphPenalty
 from labelgap.objectives.one_class import OneClass
@@ -38,7 +38,7 @@ def problem(labels: int, positives_per_row: int) -> Problem:
     ring = sp.diags_array([1.0, 1.0], offsets=[1, -1], shape=(ROWS, ROWS), format="csr")
     return Problem.of(
         OneClass(Logistic(), Squared(), -1.0, Weights.of(1.0, 0.1)).cells(positives, cpu, np.float32),
-        make_features(X, cpu, np.float32, constant=True),
+        Features(X, cpu, np.float32, constant=True),
         alpha=1.0,
         left_terms=[GraphPenalty(Graph.of(ring, cpu, np.float32), 1.0)],
     )

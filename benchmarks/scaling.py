@@ -8,7 +8,7 @@ from benchmarks.common import best_of, exponent, show
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.kernels import cpu
 from labelgap.losses import Logistic, Squared
-from labelgap.objectives import Problem, label_cells, make_features
+from labelgap.objectives import Features, Problem, label_cells
 from labelgap.observations import as_labels, hide_cells
 from labelgap.runtime import threads
 
@@ -28,7 +28,7 @@ def products(n: int, features_per_row: int, k: int, observed: float, *, gaps: bo
     labels = hide_cells(Y, observed, random_state=0) if gaps else as_labels(Y)
     problem = Problem.of(
         label_cells(labels, Logistic() if gaps else Squared(), cpu, np.float32),
-        make_features(X, cpu, np.float32),
+        Features(X, cpu, np.float32),
         alpha=1.0,
     )
     rng = np.random.default_rng(0)

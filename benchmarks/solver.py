@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.common import normalised, show
 from labelgap.kernels import cpu
 from labelgap.losses import Squared
-from labelgap.objectives import Problem, label_cells, make_features
+from labelgap.objectives import Features, Problem, label_cells
 from labelgap.objectives import start as start_from
 from labelgap.observations import as_labels
 from labelgap.runtime import threads
@@ -61,7 +61,7 @@ def trace(form: type[Problem], solver: Solver, init: str, X, Y, k: int, alpha: f
     start, seconds = time.perf_counter(), []
     problem = form.of(
         label_cells(as_labels(Y), Squared(), cpu, np.float32),
-        make_features(X, cpu, np.float32, constant=True),
+        Features(X, cpu, np.float32, constant=True),
         alpha=alpha,
     )
     rng = np.random.RandomState(0)

@@ -8,7 +8,7 @@ from sklearn.svm import LinearSVR
 
 from labelgap.kernels import cpu
 from labelgap.objectives import regression
-from labelgap.objectives.features import DenseFeatures, Identity, make_features
+from labelgap.objectives.features import Features, Identity
 from labelgap.objectives.regression import (
     Cellwise,
     InsensitiveStep,
@@ -30,7 +30,7 @@ def problem(n=30, d=6, k=3, seed=0):
 
 
 def bind(X, sparse=False, constant=False, dtype=np.float64):
-    return make_features(sp.csr_array(X) if sparse else X, cpu, dtype, constant=constant)
+    return Features(sp.csr_array(X) if sparse else X, cpu, dtype, constant=constant)
 
 
 def split(features, step, Z, l1, *, rho=1.0, tol=1e-9, max_iter=20_000, **options):
@@ -408,7 +408,7 @@ def test_bad_parameters_are_named(options, message):
 
 def test_bad_targets_are_named():
     X, Z = problem()
-    features = DenseFeatures(X, cpu, float)
+    features = Features(X, cpu, float)
     with pytest.raises(ValueError, match=r"Z has the shape \(29, 3\) and the features \(30, 6\)"):
         regress(features, Z[1:])
     with pytest.raises(ValueError, match="Z holds NaN"):

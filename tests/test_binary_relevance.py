@@ -13,7 +13,7 @@ from labelgap import BinaryRelevance, LabelwiseSVM
 from labelgap.kernels import cpu, reference
 from labelgap.kernels.elementwise import CompiledCell
 from labelgap.losses import LOSSES, Loss, SquaredHinge
-from labelgap.objectives.features import DenseFeatures
+from labelgap.objectives.features import Features
 from labelgap.objectives.labelwise import Labelwise, best_constants, column_model, column_values
 from labelgap.objectives.single_label import add_rows, minimize_label, row_scores, scale_and_shift
 from labelgap.solvers.columns import ColumnNewton
@@ -363,7 +363,7 @@ def test_too_few_steps_for_the_rows_that_count_warn(planted):
 def test_a_column_that_is_done_stays_where_it_is(planted):
     """One label starts at its minimum, the others do not: it takes no step, and they end where they must."""
     data = planted()
-    problem = Labelwise(DenseFeatures(data.X, cpu, float), SquaredHinge(), np.where(data.Y == 1, 1.0, -1.0), ALPHA)
+    problem = Labelwise(Features(data.X, cpu, float), SquaredHinge(), np.where(data.Y == 1, 1.0, -1.0), ALPHA)
     goals = np.full(5, 1e-8)
     ends = ColumnNewton().minimize(problem, np.zeros((6, 5)), goals)
     start = np.zeros((6, 5))

@@ -9,7 +9,7 @@ from labelgap.datasets import make_low_rank
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
-from labelgap.objectives import Problem, label_cells, make_features
+from labelgap.objectives import Features, Problem, label_cells
 from labelgap.solvers import TRON, Direct, NewtonCG, reduced_rank_regression
 
 EXACT = {
@@ -29,7 +29,7 @@ def regression(n=60, d=12, L=9, seed=0):
 
 def problem(X, labels, loss, alpha, constant=True):
     cells = label_cells(labels, LOSSES[loss](), cpu, np.float64)
-    return Problem.of(cells, make_features(X, cpu, np.float64, constant=constant), alpha=alpha)
+    return Problem.of(cells, Features(X, cpu, np.float64, constant=constant), alpha=alpha)
 
 
 @pytest.mark.parametrize("by_eigenvectors", [True, False])

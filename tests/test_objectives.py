@@ -6,7 +6,7 @@ import scipy.sparse as sp
 
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES
-from labelgap.objectives import Problem, label_cells, make_features, start
+from labelgap.objectives import Features, Problem, label_cells, start
 from labelgap.objectives.base import Composed, Ridge, Sum
 from labelgap.objectives.features import Identity
 from labelgap.observations import Labels, hide_cells
@@ -49,7 +49,7 @@ def build(request):
         features = sp.csr_array(X) if request.param == "sparse" else X
         return Problem.of(
             label_cells(labels, loss, cpu, dtype),
-            make_features(features, cpu, dtype, constant=True),
+            Features(features, cpu, dtype, constant=True),
             alpha=alpha,
             alpha_labels=alpha_labels,
         )
@@ -167,7 +167,7 @@ def test_shards_of_rows_add_up_to_the_whole(build):
 def test_features_and_their_spectrum(form, constant, shape):
     rng = np.random.default_rng(12)
     X = rng.standard_normal(shape)
-    features = make_features(sp.csr_array(X) if form == "sparse" else X, cpu, np.float64, constant=constant)
+    features = Features(sp.csr_array(X) if form == "sparse" else X, cpu, np.float64, constant=constant)
     A = np.hstack([X, np.ones((shape[0], 1))]) if constant else X
     W, B = rng.standard_normal((A.shape[1], 3)), rng.standard_normal((shape[0], 3))
     np.testing.assert_allclose(features.times(W), A @ W, atol=1e-12)
@@ -180,8 +180,8 @@ def test_features_and_their_spectrum(form, constant, shape):
 
 def test_a_large_matrix_has_no_spectrum(monkeypatch):
     monkeypatch.setattr("labelgap.objectives.features.EIGEN_LIMIT", 4)
-    assert make_features(np.ones((6, 5)), cpu, float).spectrum() is None
-    assert make_features(np.ones((3, 5)), cpu, float).spectrum() is not None
+    assert Features(np.ones((6, 5)), cpu, float).spectrum() is None
+    assert Features(np.ones((3, 5)), cpu, float).spectrum() is not None
 
 
 def test_identity_changes_nothing():

@@ -16,7 +16,7 @@ from labelgap.datasets import make_low_rank
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES, Squared
 from labelgap.metrics import instance_auc, precision_at_k
-from labelgap.objectives import Problem, make_features
+from labelgap.objectives import Features, Problem
 from labelgap.objectives.cells import Weights
 from labelgap.objectives.one_class import OneClass, sample_others
 from labelgap.solvers import TRON, Direct, GradientDescent, NewtonCG
@@ -106,7 +106,7 @@ def test_every_solver_ends_at_the_same_objective(name, side):
 @pytest.mark.parametrize("precompute", [False, True])
 def test_squares_of_weight_one_have_a_direct_solution(side, precompute):
     one = OneClass(Squared(), Squared(), 0.0, Weights())
-    left, right = make_features(rows(), cpu, float, constant=True), make_features(rows(3, L, 4), cpu, float)
+    left, right = Features(rows(), cpu, float, constant=True), Features(rows(3, L, 4), cpu, float)
     cells = one.cells(sp.csr_array(clicks()), cpu, float)
     problem = Problem.of(cells, left, right, alpha=0.5, alpha_labels=0.1, precompute=precompute)
     rng = np.random.default_rng(4)

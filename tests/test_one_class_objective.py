@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES, Logistic, Squared
-from labelgap.objectives import Problem, make_features
+from labelgap.objectives import Features, Problem
 from labelgap.objectives.cells import AllCellsSquared, KnownCells, Weights
 from labelgap.objectives.features import Identity
 from labelgap.objectives.graph import Graph, GraphPenalty, laplacian
@@ -59,8 +59,8 @@ class Everything:
         self.S, self.G = (S, G) if graphs else (0 * S, 0 * G)
         self.A = np.hstack([X, np.ones((N, 1))]) if features else np.eye(N)
         self.Z = Z if features else np.eye(L)
-        left = make_features(sp.csr_array(X), cpu, float, constant=True) if features else Identity(N)
-        right = make_features(Z, cpu, float) if features else Identity(L)
+        left = Features(sp.csr_array(X), cpu, float, constant=True) if features else Identity(N)
+        right = Features(Z, cpu, float) if features else Identity(L)
         rng = np.random.default_rng(1)
         self.alphas = rng.uniform(0.1, 1, (self.A.shape[1], 1)), rng.uniform(0.1, 1, (self.Z.shape[1], 1))
         terms = [GraphPenalty(Graph.of(graph, cpu, float), 0.7) for graph in (S, G)] if graphs else []
@@ -221,7 +221,7 @@ def test_balancing_with_graphs_never_raises_the_objective(gamma):
     Y, X, _, S, G = data()
     problem = Problem.of(
         FORMULATIONS["logistic-wSQ"].cells(sp.csr_array(Y), cpu, float),
-        make_features(X, cpu, float),
+        Features(X, cpu, float),
         alpha=0.5,
         alpha_labels=2.0,
         left_terms=[GraphPenalty(Graph.of(S, cpu, float), gamma)],

@@ -6,7 +6,7 @@ import scipy.linalg
 
 from labelgap.kernels import cpu
 from labelgap.objectives.base import Ridge, Sum
-from labelgap.objectives.features import DenseFeatures
+from labelgap.objectives.features import Features
 from labelgap.solvers import (
     TRON,
     Direct,
@@ -17,8 +17,7 @@ from labelgap.solvers import (
     conjugate_gradient,
     leading_right_vectors,
 )
-from labelgap.solvers.alternating import Fit
-from labelgap.solvers.base import Kronecker, Model, inner
+from labelgap.solvers.base import Fit, Kronecker, Model, inner
 from labelgap.solvers.kronecker import Rotated, preconditioner
 
 
@@ -162,7 +161,7 @@ def sandwich(n, d, k, seed):
     rng = np.random.default_rng(seed)
     A, M = rng.standard_normal((n, d)), positive_definite(k, seed, condition=30)
     R = A.T @ rng.standard_normal((n, k))
-    features = DenseFeatures(A, cpu, np.float64)
+    features = Features(A, cpu, np.float64)
     return Sum([Sandwich(features, A, M, R), Ridge(0.7)], constant=3.0), A, M, R
 
 

@@ -7,16 +7,19 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.metrics.pairwise import rbf_kernel
 
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
-from labelgap.estimators.factors import embed_rows, join_factors, split_factors
 from labelgap.estimators.incremental import ALTERNATIONS, Given, check_no_past, partial_fit
 from labelgap.estimators.low_rank import (
     check_alternation,
+    embed_rows,
     fit_bound,
+    join_factors,
+    split_factors,
 )
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import FactorScores
@@ -30,7 +33,6 @@ from labelgap.objectives.problem import (
     Problem,
     SideData,
     bind,
-    no_positives,
 )
 from labelgap.objectives.update import Memory, Previous
 from labelgap.observations import Labels
@@ -263,7 +265,7 @@ class LEML(MultiLabelEstimator):
         loss, alpha, n = get_loss(self.loss), float(self.alpha), len(data.labels)
         blank = None
         if self.absent != "unknown":
-            blank = label_cells(Labels.of_patterns(no_positives(n)), loss, data.backend, data.dtype)
+            blank = label_cells(Labels.of_patterns(sp.csr_array((n, 1), dtype=bool)), loss, data.backend, data.dtype)
         return Problem(
             data.backend,
             label_cells(data.labels, loss, data.backend, data.dtype),

@@ -16,7 +16,7 @@ from labelgap.estimators.low_rank import fit_bound
 from labelgap.estimators.scores import BlockScores, row_blocks
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
-from labelgap.objectives import make_features
+from labelgap.objectives import Features
 from labelgap.observations import Labels
 
 ADVICE = {
@@ -169,7 +169,7 @@ class LocalLEML(MultiLabelEstimator):
         for block in row_blocks(X, self.n_labels_, arrays=2):
             scores = np.zeros((block.shape[0], self.n_labels_), dtype)
             for part, rows in route(block, self.centers_, self.parts_):
-                B = make_features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]
+                B = Features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]
                 local = np.full((len(rows), self.n_labels_), low, dtype)
                 local[:, part["labels"]] = kernels.matmul(B, part["factors"].T)
                 scores[rows] += local

@@ -14,7 +14,9 @@ from sklearn.utils import check_random_state
 
 from labelgap.estimators.base import Outcome
 from labelgap.estimators.parameters import check_callbacks, check_choice, check_number, check_weights
+from labelgap.kernels import Backend
 from labelgap.objectives.cells import Weights
+from labelgap.objectives.features import Features
 from labelgap.objectives.graph import check_graph
 from labelgap.objectives.problem import BoundData, Iteration, Options, Problem, SideData, is_nonzero, solve, start
 from labelgap.objectives.update import Memory, Previous, remember
@@ -198,3 +200,26 @@ def check_symmetric(name: str, graph: Any, size: int) -> sp.csr_array | None:
         stacklevel=6,
     )
     return sp.csr_array((matrix + matrix.T) / 2)
+
+
+def split_factors(W: NDArray, constant: bool) -> tuple[NDArray, NDArray]:
+    """Return the rows of W that belong to features, and the one of the constant feature, 0 without one.
+
+    >>> split_factors(np.array([[1.0], [2.0], [3.0]]), True)
+    (array([[1.],
+           [2.]]), array([3.]))
+    """
+    return (W[:-1], W[-1]) if constant else (W, np.zeros(W.shape[1], W.dtype))
+
+
+def join_factors(features: NDArray, intercept: NDArray, constant: bool) -> NDArray:
+    """Return the W that :func:`split_factors` was given."""
+    return np.vstack([features, intercept]) if constant else features
+
+
+def embed_rows(X: Any, features: NDArray, intercept: NDArray, kernels: Backend, dtype: Any) -> NDArray:
+    """Return the factors [X, 1] W of rows, n×k."""
+    dtype = np.dtype(dtype).type
+    B = Features(X, kernels, dtype).times(features.astype(dtype, copy=False))
+    B += intercept
+    return B

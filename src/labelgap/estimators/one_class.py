@@ -16,14 +16,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
-from labelgap.estimators.factors import embed_rows, join_factors, split_factors
 from labelgap.estimators.incremental import ALTERNATIONS, Further, Given, Rows, check_no_past, partial_fit
 from labelgap.estimators.low_rank import (
     check_alternation,
     check_pair_of_weights,
     check_penalty,
     check_symmetric,
+    embed_rows,
     fit_bound,
+    join_factors,
+    split_factors,
 )
 from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights
 from labelgap.estimators.recommending import check_ids, check_newcomers, fold_in, kept_rows, similar
@@ -40,7 +42,6 @@ from labelgap.objectives.problem import (
     SideData,
     bind,
     graph_terms,
-    no_positives,
 )
 from labelgap.objectives.update import Memory, Previous
 from labelgap.observations import Labels
@@ -479,7 +480,7 @@ class OneClassMF(MultiLabelEstimator):
             cells = one_class.sampled_cells(labels.positives, float(self.negative_ratio), rng, backend, dtype)
         p, q = one_class.weights
         blank = replace(one_class, weights=Weights(p, float(np.mean(q)) * share))
-        return cells, blank.cells(no_positives(n), backend, dtype)
+        return cells, blank.cells(sp.csr_array((n, 1), dtype=bool), backend, dtype)
 
     def _store(
         self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False

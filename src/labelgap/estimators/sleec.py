@@ -14,7 +14,7 @@ from labelgap.estimators.about import About
 from labelgap.estimators.local import Fitted, Part
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.voting import VotingEstimator
-from labelgap.objectives import make_features, start
+from labelgap.objectives import Features, start
 from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
 from labelgap.objectives.regression import regress
 from labelgap.observations import Labels
@@ -194,7 +194,7 @@ class SLEEC(VotingEstimator):
         targets = label_neighbors(vectors, self.n_neighbors_embed, kernels, rng)
         embedding = self._embedding(Neighborhood(targets, kernels, dtype), rng)
         found = regress(
-            make_features(X, kernels, dtype),
+            Features(X, kernels, dtype),
             embedding.Z,
             method=self.regressor,
             alpha=self.alpha,
@@ -229,7 +229,7 @@ class SLEEC(VotingEstimator):
         if sp.issparse(V):
             product = X @ V
             return product.toarray() if sp.issparse(product) else np.asarray(product)
-        return make_features(X, self._kernels(), V.dtype).times(V)
+        return Features(X, self._kernels(), V.dtype).times(V)
 
     def _check_part(self, part: Part) -> None:
         super()._check_part(part)

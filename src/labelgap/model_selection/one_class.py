@@ -24,7 +24,7 @@ from labelgap.model_selection.criteria import Criterion, get_criterion
 from labelgap.model_selection.engine import Scored, Search
 from labelgap.model_selection.plan import Point, Walk
 from labelgap.model_selection.splits import check_share
-from labelgap.objectives import SideData, make_features
+from labelgap.objectives import Features, SideData
 from labelgap.objectives.problem import BoundData, Iteration
 from labelgap.observations import Labels, as_labels, hold_out_positives
 from labelgap.runtime import progress
@@ -353,7 +353,7 @@ class OneClassMFCV(BestEstimator):
         order, cut = rng.permutation(n), min(max(1, round(self.share * n)), n - 1)
         held, kept = np.sort(order[:cut]), np.sort(order[cut:])
         train = self._estimator()._bind(X[kept], whole.labels[kept], whole.side.of_rows(kept))
-        rows = make_features(X[held], kernels, dtype, constant=self.fit_intercept)
+        rows = Features(X[held], kernels, dtype, constant=self.fit_intercept)
         return train, rows, whole.labels[held], None
 
     def _held_positives(self, whole: BoundData, rng: np.random.RandomState) -> Fold:

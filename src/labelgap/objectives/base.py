@@ -223,17 +223,24 @@ def _add_forms(parts: list[Kronecker | None]) -> Kronecker | None:
         return Kronecker(ridge, exact=exact)
     merged = data[0]
     if len(data) > 1:
-        largest = max(data, key=_size)
-        alike = [part for part in data if part.features == largest.features]
-        merged = alike[0]
-        for part in alike[1:]:
-            merged = merge(merged, part)
-        merged = limited(merged) if len(alike) > 1 else merged
-        exact = exact and merged.exact and len(alike) == len(data)
+        merged, together = _merge_alike(data)
+        exact = exact and merged.exact and together
     assert merged.features is not None
     if np.ndim(ridge) and not merged.features.is_identity:
         ridge, exact = float(mean(ridge)), False
     return replace(merged, ridge=ridge, exact=exact)
+
+
+def _merge_alike(data: list[Kronecker]) -> tuple[Kronecker, bool]:
+    """Merge the forms with the features of the largest, and say whether these are all of them."""
+    alike = data
+    if any(part.features != data[0].features for part in data[1:]):
+        largest = max(data, key=_size)
+        alike = [part for part in data if part.features == largest.features]
+    merged = alike[0]
+    for part in alike[1:]:
+        merged = merge(merged, part)
+    return merged if merged.exact else limited(merged), len(alike) == len(data)
 
 
 def _size(part: Kronecker) -> float:

@@ -268,15 +268,13 @@ class AllCellsSquared(AllCells):
     def squares(self) -> Scalar:
         """Σ w_ij Y_ij²."""
         (low, high), (p, q), (n, L) = self.levels, self.weights, self.shape
-        of_positives: Scalar = 0.0
-        if self.positives.nnz and high != low:
-            of_positives = self._weight_of_positives(p, q)
+        if np.ndim(p) == np.ndim(q) == 0:
+            return p * q * (float(self.positives.nnz) * (high**2 - low**2) + float(n) * L * low**2)
+        of_positives = self._weight_of_positives(p, q) if self.positives.nnz and high != low else 0.0
         return of_positives * (high**2 - low**2) + _total(p, n) * _total(q, L) * low**2
 
     def _weight_of_positives(self, p: Array | float, q: Array | float) -> Scalar:
-        """Σ over positives of p_i q_j."""
-        if np.ndim(p) == np.ndim(q) == 0:
-            return p * q * float(self.positives.nnz)
+        """Σ over positives of p_i q_j, one of them an array."""
         if np.ndim(q) == 0:
             return q * _total(self.kernels.spmm_t(self.positives, _exactly(p)), 0)
         counted = self.kernels.spmm(self.positives, _exactly(q))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from labelgap.kernels import Backend, matmul, matmul_t, namespace
-from labelgap.solvers.base import Array, LinearMap, Spectrum
+from labelgap.solvers.base import Array, LinearMap
 
 # The order up to which an eigendecomposition pays for itself: 6 s at 5,000 on two cores, and eight times as long at
 # twice that, where a dozen column-wise CG products in each alternation cost less.
@@ -22,48 +21,38 @@ GRAM_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Eigenvectors:
-    """AᵀA = V diag(values) Vᵀ, ``values`` of shape (r, 1)."""
+class Spectrum:
+    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A, and everything where it is ``complete``.
+
+    ``values`` has shape (r, 1). That of the identity is a number, and has no vectors.
+    """
 
     values: Array
-    vectors: Array
-    complete: bool
+    vectors: Array | None = None
+    complete: bool = True
 
     def rotate(self, R: Array) -> Array:
         """Vᵀ R."""
-        return matmul_t(self.vectors, R)
+        return R if self.vectors is None else matmul_t(self.vectors, R)
 
     def restore(self, Z: Array) -> Array:
         """V Z."""
-        return matmul(self.vectors, Z)
+        return Z if self.vectors is None else matmul(self.vectors, Z)
 
 
-class Ones:
-    """The spectrum of the identity."""
-
-    values = 1.0
-    complete = True
-
-    def rotate(self, R: Array) -> Array:
-        """R."""
-        return R
-
-    def restore(self, Z: Array) -> Array:
-        """Z."""
-        return Z
-
-
-@dataclass(frozen=True)
 class Identity:
     """A = I: a factor without features, such as that of the labels."""
 
-    n: int
     is_identity = True
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(n, n)."""
-        return self.n, self.n
+    def __init__(self, n: int) -> None:
+        self.shape = (n, n)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identity) and other.shape == self.shape
+
+    def __hash__(self) -> int:
+        return hash(self.shape)
 
     def times(self, W: Array) -> Array:
         return W
@@ -72,39 +61,96 @@ class Identity:
         return B
 
     def spectrum(self) -> Spectrum:
-        return Ones()
+        return Spectrum(1.0)
 
     def column_squares(self) -> float:
         return 1.0
 
 
-class Matrix(ABC):
-    """A feature matrix A (n×d); finds the eigenvectors of AᵀA through the smaller of AᵀA and AAᵀ, once."""
+class Features:
+    """A sparse or dense feature matrix X (n×d) bound to its kernels, with a constant feature 1 if asked for.
+
+    Parameters
+    ----------
+    X : sparse matrix or array
+        The features.
+    backend : Backend
+        Where they are.
+    dtype : type
+        Their precision.
+    constant : bool
+        Append a column of ones, without a copy of X.
+
+    Examples
+    --------
+    >>> from labelgap.kernels import get_backend
+    >>> X = Features(np.array([[2.0], [3.0]]), get_backend(), float, constant=True)
+    >>> X.times(np.array([[10.0], [1.0]])).ravel(), X.t_times(np.ones((2, 1))).ravel()
+    (array([21., 31.]), array([5., 2.]))
+    """
 
     is_identity = False
-    kernels: Backend
-    shape: tuple[int, int]
-    dtype: Any
 
-    @abstractmethod
+    def __init__(self, X: Any, backend: Backend, dtype: Any, *, constant: bool = False) -> None:
+        sparse = sp.issparse(X)
+        self.kernels, self.dtype, self.constant, self.sparse = backend, dtype, bool(constant), sparse
+        self.matrix: Any = (backend.prepare if sparse else backend.rows)(X, dtype)
+        self._times: Any = backend.spmm if sparse else backend.matmul
+        self._t_times: Any = backend.spmm_t if sparse else backend.matmul_t
+        self.shape = (X.shape[0], X.shape[1] + self.constant)
+
     def times(self, W: Array) -> Array:
         """A W."""
+        if not self.constant:
+            return self._times(self.matrix, W)
+        product = self._times(self.matrix, W[:-1, :])
+        product += W[-1:, :]
+        return product
 
-    @abstractmethod
     def t_times(self, B: Array) -> Array:
         """Aᵀ B."""
+        product = self._t_times(self.matrix, B)
+        if not self.constant:
+            return product
+        xp = namespace(B)
+        sums = xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), B.dtype)
+        return namespace(product).concat([product, sums])
 
-    @abstractmethod
     def column_squares(self) -> Array:
-        """The squared norm of each column, float64, d×1."""
+        """The squared norm of each column, float64, (d, 1)."""
+        return self._squares
 
-    @abstractmethod
+    @cached_property
+    def _squares(self) -> Array:
+        if self.sparse:
+            squares = self.kernels.column_squares(self.matrix)
+        else:
+            xp = namespace(self.matrix)
+            squares = xp.sum(self.matrix * self.matrix, axis=0, dtype=xp.float64)[:, None]
+        if not self.constant:
+            return squares
+        return namespace(squares).concat([squares, 0 * squares[:1, :] + float(self.shape[0])])
+
     def gram(self) -> Array:
         """AᵀA, dense and float64."""
+        xp = namespace(self.matrix) if not self.sparse else None
+        inner = self.kernels.gram(self.matrix if xp is None else xp.astype(self.matrix, xp.float64))
+        if not self.constant:
+            return inner
+        ones = self.kernels.rows(np.ones((self.shape[0], 1)), self.dtype)
+        xp = namespace(inner)
+        sums = xp.astype(self._t_times(self.matrix, ones), xp.float64)
+        count = 0 * sums[:1, :] + float(self.shape[0])
+        return xp.concat([xp.concat([inner, sums], axis=1), xp.concat([sums.T, count], axis=1)])
 
-    @abstractmethod
     def outer_gram(self) -> Array:
         """AAᵀ, dense and float64."""
+        if self.sparse:
+            outer = self.kernels.gram(self.kernels.transpose(self.matrix))
+        else:
+            whole = self.kernels.array(self.kernels.to_numpy(self.matrix), np.float64)
+            outer = matmul(whole, whole.T)
+        return outer + 1.0 if self.constant else outer
 
     @cached_property
     def kept_gram(self) -> Array:
@@ -116,19 +162,19 @@ class Matrix(ABC):
         if np.ndim(rows) == 0:
             return rows * self.kept_gram
         d = self.shape[1]
-        units = np.eye(d)
-        parts = []
+        units, parts = np.eye(d), []
         for start in range(0, d, GRAM_BLOCK):
             block = self.kernels.array(units[:, start : start + GRAM_BLOCK], np.float64)
             parts.append(self.t_times(rows * self.times(block)))
         return namespace(parts[0]).concat(parts, axis=1)
 
-    def spectrum(self) -> Eigenvectors | None:
-        return self._eigenvectors if min(self.shape) <= EIGEN_LIMIT else None
+    def spectrum(self) -> Spectrum | None:
+        """The eigenvectors of AᵀA, found once; None where they would cost more than they save."""
+        return self._spectrum if min(self.shape) <= EIGEN_LIMIT else None
 
     @cached_property
-    def _eigenvectors(self) -> Eigenvectors:
-        """Small eigenvalues matter next to a ridge, so the Gram matrix and its eigenvectors are found in float64."""
+    def _spectrum(self) -> Spectrum:
+        """Through the smaller of AᵀA and AAᵀ, in float64: small eigenvalues matter next to a ridge."""
         n, d = self.shape
         values, vectors = self.kernels.eigh(self.gram() if d <= n else self.outer_gram())
         xp = namespace(values)
@@ -138,99 +184,8 @@ class Matrix(ABC):
             least = max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2)
             dropped = n - int(xp.count_nonzero(values > least * values[-1]))
             values = values[dropped:]
-            kept = self.kernels.rows(vectors[:, dropped:], self.dtype)
-            vectors = self.t_times(kept) / xp.sqrt(values)
-        return Eigenvectors(values[:, None], self.kernels.array(vectors, self.dtype), values.shape[0] == d)
-
-
-class SparseFeatures(Matrix):
-    """A sparse n×d matrix, kept with its transpose."""
-
-    def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
-        self.kernels, self.matrix, self.dtype = backend, backend.prepare(matrix, dtype), dtype
-        self.shape = self.matrix.shape
-
-    def times(self, W: Array) -> Array:
-        return self.kernels.spmm(self.matrix, W)
-
-    def t_times(self, B: Array) -> Array:
-        return self.kernels.spmm_t(self.matrix, B)
-
-    def column_squares(self) -> Array:
-        return self._squares
-
-    @cached_property
-    def _squares(self) -> Array:
-        return self.kernels.column_squares(self.matrix)
-
-    def gram(self) -> Array:
-        return self.kernels.gram(self.matrix)
-
-    def outer_gram(self) -> Array:
-        return self.kernels.gram(self.kernels.transpose(self.matrix))
-
-
-class DenseFeatures(Matrix):
-    """A dense n×d matrix."""
-
-    def __init__(self, matrix: Any, backend: Backend, dtype: Any) -> None:
-        self.kernels, self.matrix, self.dtype = backend, backend.rows(matrix, dtype), dtype
-        self.shape = self.matrix.shape
-
-    def times(self, W: Array) -> Array:
-        return self.kernels.matmul(self.matrix, W)
-
-    def t_times(self, B: Array) -> Array:
-        return self.kernels.matmul_t(self.matrix, B)
-
-    def column_squares(self) -> Array:
-        return self._squares
-
-    @cached_property
-    def _squares(self) -> Array:
-        xp = namespace(self.matrix)
-        return xp.sum(self.matrix * self.matrix, axis=0, dtype=xp.float64)[:, None]
-
-    def gram(self) -> Array:
-        xp = namespace(self.matrix)
-        return self.kernels.gram(xp.astype(self.matrix, xp.float64))
-
-    def outer_gram(self) -> Array:
-        whole = self.kernels.array(self.kernels.to_numpy(self.matrix), np.float64)
-        return matmul(whole, whole.T)
-
-
-class WithConstant(Matrix):
-    """[A, 1]: a feature that is always 1, without a copy of A."""
-
-    def __init__(self, features: SparseFeatures | DenseFeatures) -> None:
-        self.features, self.dtype, self.kernels = features, features.dtype, features.kernels
-        self.shape = (features.shape[0], features.shape[1] + 1)
-
-    def times(self, W: Array) -> Array:
-        product = self.features.times(W[:-1, :])
-        product += W[-1:, :]
-        return product
-
-    def t_times(self, B: Array) -> Array:
-        xp = namespace(B)
-        constant = xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), B.dtype)
-        return namespace(constant).concat([self.features.t_times(B), constant])
-
-    def column_squares(self) -> Array:
-        squares = self.features.column_squares()
-        return namespace(squares).concat([squares, 0 * squares[:1, :] + float(self.shape[0])])
-
-    def gram(self) -> Array:
-        inner = self.features.gram()
-        xp = namespace(inner)
-        ones = self.kernels.rows(np.ones((self.shape[0], 1)), self.dtype)
-        sums = xp.astype(self.features.t_times(ones), xp.float64)
-        count = 0 * sums[:1, :] + float(self.shape[0])
-        return xp.concat([xp.concat([inner, sums], axis=1), xp.concat([sums.T, count], axis=1)])
-
-    def outer_gram(self) -> Array:
-        return self.features.outer_gram() + 1.0
+            vectors = self.t_times(self.kernels.rows(vectors[:, dropped:], self.dtype)) / xp.sqrt(values)
+        return Spectrum(values[:, None], self.kernels.array(vectors, self.dtype), values.shape[0] == d)
 
 
 class Undecomposed:
@@ -244,12 +199,6 @@ class Undecomposed:
 
     def spectrum(self) -> None:
         return None
-
-
-def make_features(X: Any, backend: Backend, dtype: Any, *, constant: bool = False) -> Matrix:
-    """Bind a feature matrix to its kernels, with a constant feature if asked for."""
-    features = (SparseFeatures if sp.issparse(X) else DenseFeatures)(X, backend, dtype)
-    return WithConstant(features) if constant else features
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from labelgap.checkpoints import slot
 from labelgap.kernels import Backend, get_backend, matmul, namespace, qr, svd, whole
 from labelgap.objectives.base import Composed, Ridge, Sum
 from labelgap.objectives.cells import Cells, Weights
-from labelgap.objectives.features import Identity, Undecomposed, make_features, numbers_in_range
+from labelgap.objectives.features import Features, Identity, Undecomposed, numbers_in_range
 from labelgap.objectives.graph import Graph, GraphPenalty
 from labelgap.observations import Labels
 from labelgap.runtime import progress
@@ -94,8 +94,8 @@ def bind(
     return BoundData(
         backend,
         labels,
-        Identity(n) if X is None else make_features(X, backend, dtype, constant=constant),
-        Identity(L) if Z is None else make_features(Z, own, dtype),
+        Identity(n) if X is None else Features(X, backend, dtype, constant=constant),
+        Identity(L) if Z is None else Features(Z, own, dtype),
         dtype,
         None if rows is None else Graph.of(rows, backend, dtype),
         None if side.label_graph is None else Graph.of(side.label_graph, own, dtype),
@@ -167,15 +167,19 @@ class Problem:
         """F(·, H), an objective in W."""
         C = self.right.times(H)
         data = self._composed(self.left, self.cells.given(C), self.left_terms, H.shape[1])
-        other = Ridge(self.penalties.right).value(H)
-        return Sum([data, Ridge(self.penalties.left)], _total(self.right_terms, C, other))
+        others = Ridge(self.penalties.right).value(H)
+        if self.right_terms:
+            others = others + Sum(self.right_terms).value(C)
+        return Sum([data, Ridge(self.penalties.left)], others)
 
     def given_left(self, W: Array) -> Objective:
         """F(W, ·), an objective in H."""
         B = self.left.times(W)
         data = self._composed(self.right, self.cells.T.given(B), self.right_terms, W.shape[1])
-        other = Ridge(self.penalties.left).value(W)
-        return Sum([data, Ridge(self.penalties.right)], _total(self.left_terms, B, other))
+        others = Ridge(self.penalties.left).value(W)
+        if self.left_terms:
+            others = others + Sum(self.left_terms).value(B)
+        return Sum([data, Ridge(self.penalties.right)], others)
 
     def _composed(self, features: LinearMap, data: Objective, terms: Sequence[Objective], k: int) -> Objective:
         """Compose with features; the identity would only hide that the rows are independent."""
@@ -193,14 +197,8 @@ class Problem:
     @property
     def exact(self) -> bool:
         """Whether each half step is a quadratic with a Kronecker Hessian, which :class:`Direct` solves."""
-        return self.cells.quadratic and self.plain
-
-    @property
-    def plain(self) -> bool:
-        """Whether the factors have one penalty each and no further terms."""
-        return np.ndim(self.penalties.left) == np.ndim(self.penalties.right) == 0 and not (
-            self.left_terms or self.right_terms
-        )
+        one_penalty = np.ndim(self.penalties.left) == np.ndim(self.penalties.right) == 0
+        return self.cells.quadratic and one_penalty and not self.left_terms and not self.right_terms
 
     def solver(self, name: str) -> Solver:
         """Return the solver of a name; "auto" is direct where it applies, else cg."""
@@ -235,16 +233,10 @@ class Problem:
         """All of F but the cells."""
         penalty = Ridge(self.penalties.left).value(W) + Ridge(self.penalties.right).value(H)
         if self.left_terms:
-            penalty = _total(self.left_terms, self.left.times(W), penalty)
+            penalty = penalty + Sum(self.left_terms).value(self.left.times(W))
         if self.right_terms:
-            penalty = _total(self.right_terms, self.right.times(H), penalty)
+            penalty = penalty + Sum(self.right_terms).value(self.right.times(H))
         return penalty
-
-
-def _total(terms: Sequence[Objective], B: Array, total: Scalar) -> Scalar:
-    for term in terms:
-        total = total + term.value(B)
-    return total
 
 
 def _precomputed(features: LinearMap, objective: Objective) -> Objective:
@@ -339,7 +331,8 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
     are stored; before the first alternation the interrupt is raised at once.
     """
     kept, backend = slot(options.title), problem.backend
-    before = None if options.callbacks else kept.recall()  # callbacks would not be told of what was done before
+    resumed = kept.checkpoint is not None and not options.callbacks  # which would not be told of what was done
+    before = kept.recall() if resumed else None
     if before is not None:
         done = problem.factors(before["W"], before["H"], np.dtype(options.dtype))
         fit.W, fit.H, fit.history = done.W, done.H, before["history"].tolist()
@@ -347,7 +340,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
         def after(fit: Fit) -> bool:
             advance(f"F = {fit.history[-1]:.6g}")
-            if kept.active and not options.callbacks:
+            if resumed:
                 kept.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
             stop = False
             for callback in options.callbacks:  # each is told, whatever those before it said
@@ -377,8 +370,3 @@ def is_nonzero(W: Any, H: Any) -> bool:
 def graph_terms(graph: Graph | None, gamma: float) -> list[Objective]:
     """Return the penalty of a graph as a list of terms, which is empty where there is none."""
     return [] if graph is None or not gamma else [GraphPenalty(graph, float(gamma))]
-
-
-def no_positives(rows: int) -> sp.csr_array:
-    """Return the positives of one label that none of so many rows has."""
-    return sp.csr_array((rows, 1), dtype=bool)

@@ -174,8 +174,8 @@ def ridge(features: LinearMap, Z: Any, alpha: float) -> Regression:
     """Return V = argmin ‖Z − X V‖² + α‖V‖², that is (XᵀX + αI)⁻¹ XᵀZ, and X V.
 
     >>> from labelgap.kernels import get_backend
-    >>> from labelgap.objectives.features import DenseFeatures
-    >>> X = DenseFeatures(np.diag([1.0, 2.0]), get_backend(), float)
+    >>> from labelgap.objectives.features import Features
+    >>> X = Features(np.diag([1.0, 2.0]), get_backend(), float)
     >>> ridge(X, np.array([[2.0], [5.0]]), alpha=1.0).V
     array([[1.],
            [2.]])
@@ -222,8 +222,8 @@ def regress(
         ``embedded`` is X V, and where l1 is at work with its zeros exact, once the splitting is that far.
 
     >>> from labelgap.kernels import get_backend
-    >>> from labelgap.objectives.features import DenseFeatures
-    >>> X = DenseFeatures(np.eye(2), get_backend(), float)
+    >>> from labelgap.objectives.features import Features
+    >>> X = Features(np.eye(2), get_backend(), float)
     >>> regress(X, np.array([[5.0], [0.3]]), method="admm", alpha=1.0, l1=2.0, tol=1e-9).embedded.round(6)
     array([[2.],
            [0.]])

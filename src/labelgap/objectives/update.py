@@ -11,7 +11,7 @@ import numpy as np
 from labelgap.objectives.base import Anchor, Composed, Ridge, Sum, mean, merge
 from labelgap.objectives.cells import Cells
 from labelgap.objectives.problem import Options, Problem, is_nonzero, solve, start
-from labelgap.solvers import Fit, NewtonCG, Solver, Status
+from labelgap.solvers import Direct, Fit, NewtonCG, Solver, Status
 from labelgap.solvers.base import Array, Kronecker, inner
 
 ACCURATE_NEWTON = NewtonCG(tol=1e-3, max_iter=10)
@@ -84,7 +84,8 @@ def _blank_label(cells: Cells | None, B: Array, before: Anchor) -> Anchor:
     if cells is None:
         return before
     data, at = cells.T.given(B), before.at
-    at = ACCURATE_NEWTON.minimize(Sum([data, before]), at).x
+    solver = Direct() if cells.quadratic else ACCURATE_NEWTON
+    at = solver.minimize(Sum([data, before]), at).x
     form = merge(before.curvature(at), data.curvature(at))
     return Anchor(at, form.M, mean(form.weights), before.ridge)
 

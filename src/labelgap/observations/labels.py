@@ -22,8 +22,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from labelgap.observations.patterns import as_pattern, csr_of, member, unless_full
-from labelgap.observations.reading import Absent, Container, read_dense, read_mask, read_sparse
+from labelgap.observations.reading import (
+    Absent,
+    Container,
+    as_pattern,
+    csr_of,
+    member,
+    read_dense,
+    read_mask,
+    read_sparse,
+    unless_full,
+)
 
 
 class Labels:

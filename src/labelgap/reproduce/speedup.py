@@ -12,7 +12,7 @@ import numpy as np
 from labelgap.datasets import Dataset
 from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
-from labelgap.objectives import Problem, label_cells, make_features
+from labelgap.objectives import Features, Problem, label_cells
 from labelgap.reproduce.records import Row, Setting
 from labelgap.reproduce.study import Study
 from labelgap.reproduce.trials import known_labels
@@ -51,7 +51,7 @@ def _of_dataset(experiment: str, setting: Setting, data: Dataset) -> Iterator[Ro
 def _steps(setting: Setting, data: Dataset) -> dict[str, Callable[[], Any]]:
     kernels, dtype, rng = get_backend("cpu"), np.float32, np.random.RandomState(0)
     cells = label_cells(known_labels(data, setting, 0), get_loss(setting.loss), kernels, dtype)
-    problem = Problem.of(cells, make_features(data.X_train, kernels, dtype, constant=True), alpha=1.0)
+    problem = Problem.of(cells, Features(data.X_train, kernels, dtype, constant=True), alpha=1.0)
     k = setting.rank(data.n_features, data.n_labels)
     W, S = (rng.standard_normal((data.n_features + 1, k)).astype(dtype) for _ in range(2))
     objective = problem.given_right(rng.standard_normal((data.n_labels, k)).astype(dtype))

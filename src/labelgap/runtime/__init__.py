@@ -4,10 +4,18 @@ One setting decides how many threads work: :func:`threads`. Our compiled kernels
 row ranges on a shared pool; BLAS is limited to the same number. The two alternate, they never nest.
 """
 
-from labelgap.runtime.blocks import place, within
 from labelgap.runtime.files import optional, unfinished_marked, written_whole
 from labelgap.runtime.reports import Display, bars, progress, reporting
-from labelgap.runtime.workers import available_cores, in_parallel, in_ranges, n_threads, threads, wide_blas
+from labelgap.runtime.workers import (
+    available_cores,
+    in_parallel,
+    in_ranges,
+    n_threads,
+    place,
+    threads,
+    wide_blas,
+    within,
+)
 
 __all__ = [
     "Display",

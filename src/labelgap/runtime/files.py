@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import IO
 
-from labelgap.runtime.blocks import set_within
+from labelgap.runtime.workers import set_within
 
 _mark: ContextVar[str | None] = ContextVar("labelgap_mark", default=None)
 

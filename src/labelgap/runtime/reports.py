@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
-from labelgap.runtime.blocks import set_within
+from labelgap.runtime.workers import set_within
 
 Display = Callable[[int | None, str, int], AbstractContextManager[Callable[[str], None]]]
 

@@ -1,4 +1,4 @@
-"""Threads: ours, those of BLAS, and work that is shared among them."""
+"""Threads: ours, those of BLAS, work that is shared among them, and the place in it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,35 @@ from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
-from labelgap.runtime.blocks import set_within, within
+_place: ContextVar[tuple[str, ...]] = ContextVar("labelgap_place", default=())
+
+
+@contextmanager
+def set_within(variable: ContextVar, value: Any) -> Iterator[None]:
+    """Give a variable a value for a block."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def place() -> tuple[str, ...]:
+    """Return where in the work we are: the names of the blocks around, the outermost first."""
+    return _place.get()
+
+
+@contextmanager
+def within(name: str) -> Iterator[None]:
+    """Name a part of the work, so that what is kept of it is not taken for that of another.
+
+    >>> with within("fold 3"), within("LEML"):
+    ...     place()
+    ('fold 3', 'LEML')
+    """
+    with set_within(_place, (*_place.get(), name)):
+        yield
+
 
 _n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
 
@@ -61,8 +89,8 @@ class _BlasLimit:
         token = object()
         with self._lock:
             if not self._wanted:
-                self._most = max((lib["num_threads"] for lib in _controller().info()), default=1)
-            limit = _limit(min(n, self._most))
+                self._most = max([lib["num_threads"] for lib in _controller().info()], default=1)
+            limit = _controller().limit(limits=min(n, self._most))
             if not self._wanted:
                 self._original = limit
             self._wanted[token] = n
@@ -72,13 +100,9 @@ class _BlasLimit:
         with self._lock:
             del self._wanted[token]
             if self._wanted:
-                _limit(min(list(self._wanted.values())[-1], self._most))
+                _controller().limit(limits=min(list(self._wanted.values())[-1], self._most))
             else:
                 self._original.restore_original_limits()
-
-
-def _limit(n: int) -> Any:
-    return _controller().limit(limits=n)
 
 
 @cache

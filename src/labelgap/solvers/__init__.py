@@ -1,8 +1,7 @@
 """Minimisers that know an objective and nothing of losses, labels or sparse matrices."""
 
 from labelgap.solvers.admm import Splitting, alternate_directions, soft_threshold
-from labelgap.solvers.alternating import Fit, alternate
-from labelgap.solvers.base import Kronecker, Model, Objective, Solution, Solver, Status
+from labelgap.solvers.base import Fit, Kronecker, Model, Objective, Solution, Solver, Status, alternate
 from labelgap.solvers.cg import conjugate_gradient
 from labelgap.solvers.descent import GradientDescent
 from labelgap.solvers.kronecker import Direct

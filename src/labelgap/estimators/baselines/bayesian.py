@@ -24,7 +24,7 @@ from labelgap.estimators.baselines.reduced import (
     number_of_codes,
 )
 from labelgap.estimators.baselines.sparse_posterior import infer
-from labelgap.estimators.factors import embed_rows
+from labelgap.estimators.low_rank import embed_rows
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import BlockScores, row_blocks
 from labelgap.objectives.features import numbers_in_range

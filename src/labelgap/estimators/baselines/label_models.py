@@ -14,8 +14,7 @@ from labelgap.estimators.newton_svm import minimize
 from labelgap.estimators.pieces import in_pieces
 from labelgap.kernels import Backend
 from labelgap.losses import Loss
-from labelgap.objectives import make_features
-from labelgap.objectives.features import SparseFeatures
+from labelgap.objectives import Features
 from labelgap.objectives.labelwise import Labelwise, best_constants, target_block
 from labelgap.objectives.near_rows import NearRows
 from labelgap.objectives.regression import NormalEquations
@@ -141,7 +140,7 @@ def _choose(X: Any, by_label: Labels, settings: Settings, kernels: Backend, cons
 
 def _by_one_system(X: Any, by_label: Labels, settings: Settings, kernels: Backend) -> Fitter:
     """Squared loss, every label known: (XᵀX + αI) w = Xᵀy, whose matrix all labels share."""
-    features = make_features(X, kernels, settings.dtype, constant=settings.constant)
+    features = Features(X, kernels, settings.dtype, constant=settings.constant)
     equations = NormalEquations(features, tol=min(1e-4, settings.tol))
     equations.solve(np.zeros((X.shape[0], 1), settings.dtype), 1.0, settings.alpha)  # what labels share is made once
 
@@ -157,7 +156,7 @@ def _by_near_rows(X: Any, by_label: Labels, settings: Settings, kernels: Backend
     """A loss with a margin, sparse rows: each label on the rows near its boundary, from its ridge regression."""
     if settings.constant:
         X = sp.csr_array(sp.hstack([X, np.ones((X.shape[0], 1), X.dtype)], format="csr"))
-    features = SparseFeatures(X, kernels, settings.dtype)
+    features = Features(X, kernels, settings.dtype)
     equations = NormalEquations(features, tol=START_TOL)
     ridge = settings.alpha / settings.loss.max_curvature
     equations.solve(np.zeros((X.shape[0], 1), settings.dtype), 1.0, ridge)  # what all labels share is made once
@@ -200,7 +199,7 @@ def _by_newton(
     """Any loss, gaps or not: Newton's method, for all labels of a block at once."""
     targets = target_block(by_label, block, settings.loss, settings.dtype)
     X, targets = _known_rows(X, targets)
-    features = make_features(X, kernels, settings.dtype, constant=settings.constant)
+    features = Features(X, kernels, settings.dtype, constant=settings.constant)
     problem = Labelwise(features, settings.loss, targets, settings.alpha)
     start = np.zeros((features.shape[1], len(block)), settings.dtype)
     l1 = np.full((features.shape[1], 1), settings.l1, settings.dtype)

@@ -24,9 +24,9 @@ from labelgap.estimators.scores import Scores, row_blocks, with_pattern
 from labelgap.kernels import Backend
 from labelgap.kernels.loops import compiled
 from labelgap.metrics.topk import RaggedRows, best_positions
-from labelgap.objectives import make_features
+from labelgap.objectives import Features
 from labelgap.observations import Labels
-from labelgap.observations.patterns import as_pattern, rows_of
+from labelgap.observations.reading import as_pattern, rows_of
 from labelgap.runtime import in_ranges
 
 ROWS_PER_CLUSTER = 500
@@ -247,7 +247,7 @@ class LPSR(MultiLabelEstimator):
     def _nearest(self, X: Any) -> NDArray[np.int64]:
         """Return the nearest partitions of each row, by ‖c‖² − 2 x·c; ties go to the lower index."""
         columns = np.ascontiguousarray(self.centers_.T, np.dtype(self.dtype).type)
-        products = make_features(X, self._kernels(), columns.dtype.type).times(columns)
+        products = Features(X, self._kernels(), columns.dtype.type).times(columns)
         excess = np.einsum("jf,jf->j", self.centers_, self.centers_, dtype=float) - 2.0 * products
         return best_positions(-excess, min(self.n_nearest, len(self.centers_)))
 

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state, gen_batches
 
 from labelgap.estimators.base import MultiLabelEstimator, Outcome
-from labelgap.estimators.factors import embed_rows, split_factors
+from labelgap.estimators.low_rank import embed_rows, split_factors
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.scores import FactorScores
 from labelgap.kernels import Backend
-from labelgap.objectives import make_features
+from labelgap.objectives import Features
 from labelgap.objectives.features import numbers_in_range
 from labelgap.objectives.regression import NormalEquations
 from labelgap.observations import Labels
@@ -100,7 +100,7 @@ class CodeRegression:
     """
 
     def __init__(self, X: Any, alpha: float, *, constant: bool, kernels: Backend, dtype: Any) -> None:
-        features = make_features(X, kernels, np.dtype(dtype).type, constant=constant)
+        features = Features(X, kernels, np.dtype(dtype).type, constant=constant)
         if not np.isfinite(features.column_squares()).all():
             raise FloatingPointError("the squares of a feature have no finite sum")
         self.equations, self.alpha, self.constant = NormalEquations(features), float(alpha), constant

@@ -15,8 +15,8 @@ from labelgap.datasets.records import canonical
 from labelgap.estimators.about import About
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.baselines import warp
-from labelgap.estimators.factors import embed_rows, split_factors
 from labelgap.estimators.inner import Packed, pack, unpack
+from labelgap.estimators.low_rank import embed_rows, split_factors
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.pieces import from_arrays, to_arrays
 from labelgap.estimators.scores import FactorScores, Scores
