@@ -108,7 +108,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             X, labels = self._check_fit(X, Y, observed)
             self.container_, self.n_labels_ = labels.container, labels.shape[1]
             outcome = self._learn(X, labels, *side)
-        if outcome is not None:
+        if outcome is not None and any(outcome):
             outcome.report(stacklevel=3)
         return self
 

@@ -257,9 +257,10 @@ class LEML(MultiLabelEstimator):
 
     def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
-        if self.kernel not in ("linear", "precomputed") and not hasattr(self, "training_rows_"):
-            self.training_rows_ = X
-        return bind(self._expand(X), labels, kernels, dtype, constant=bool(self.fit_intercept))
+        if self.kernel not in ("linear", "precomputed"):
+            self.training_rows_ = getattr(self, "training_rows_", X)
+            X = self._expand(X)
+        return bind(X, labels, kernels, dtype, constant=bool(self.fit_intercept))
 
     def _problem(self, data: BoundData) -> Problem:
         loss, alpha, n = get_loss(self.loss), float(self.alpha), len(data.labels)
@@ -278,7 +279,7 @@ class LEML(MultiLabelEstimator):
     def _store(
         self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False
     ) -> None:
-        W, self.label_factors_ = (data.backend.to_numpy(factor) for factor in (fit.W, fit.H))
+        W, self.label_factors_ = data.backend.to_numpy(fit.W), data.backend.to_numpy(fit.H)
         self.feature_factors_, self.intercept_factors_ = split_factors(W, bool(self.fit_intercept))
         self.threshold_ = get_loss(self.loss).threshold
         self.__dict__.pop("memory_", None)

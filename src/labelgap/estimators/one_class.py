@@ -485,7 +485,7 @@ class OneClassMF(MultiLabelEstimator):
     def _store(
         self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False
     ) -> None:
-        W, H = (data.backend.to_numpy(factor) for factor in (fit.W, fit.H))
+        W, H = data.backend.to_numpy(fit.W), data.backend.to_numpy(fit.H)
         self._store_rows(data, problem, fit, further)
         for name in ("memory_", "label_feature_factors_"):
             self.__dict__.pop(name, None)

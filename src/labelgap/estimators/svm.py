@@ -21,7 +21,7 @@ from labelgap.estimators.base import MultiLabelEstimator, Outcome
 from labelgap.estimators.linear import LinearScores, check_coefficients
 from labelgap.estimators.parameters import check_choice, check_number, check_weights
 from labelgap.observations import Labels
-from labelgap.observations.reading import csr_of
+from labelgap.observations.labels import csr_of
 from labelgap.runtime import in_parallel, progress
 
 GRID = tuple(10.0**power for power in range(-8, 9))

@@ -7,7 +7,7 @@ over the threads, with about the same number of non-zeros in each. No loop write
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class CSR:
         self.shape: tuple[int, int] = matrix.shape
         self.nnz = int(matrix.nnz)
         self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, matrix.data
+        self.arrays = self.indptr, self.indices, self.data
         self._cuts: dict[int, list[int]] = {}
 
     @cached_property
@@ -43,9 +44,10 @@ class CSR:
         """The transpose, in CSR."""
         return CSR(sp.csr_array(self.matrix().T))
 
-    def cuts(self, parts: int) -> list[int]:
-        """Where to cut the rows into parts with about as many non-zeros."""
-        if parts == 1:
+    def ranges(self, width: int) -> list[int]:
+        """Where to cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``."""
+        parts = min(PARTS, (self.nnz + self.shape[0]) * width // SMALL)
+        if parts <= 1:
             return [0, self.shape[0]]
         if parts not in self._cuts:
             work = self.indptr[1:].astype(np.int64) + np.arange(1, self.shape[0] + 1)
@@ -66,11 +68,6 @@ class CSR:
     def matrix(self) -> sp.csr_array:
         """The same matrix for SciPy, sharing memory."""
         return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)
-
-    @property
-    def arrays(self) -> tuple[NDArray, NDArray, NDArray]:
-        """Row starts, column indices, values."""
-        return self.indptr, self.indices, self.data
 
 
 def array(values: Any, dtype: Any) -> NDArray:
@@ -120,11 +117,6 @@ def column_squares(A: CSR) -> NDArray:
     return column_sums(A, A.data.astype(float) ** 2)
 
 
-def _balanced(A: CSR, width: int) -> list[int]:
-    """Cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``."""
-    return A.cuts(_parts((A.nnz + A.shape[0]) * width, SMALL))
-
-
 def _parts(work: int, least: int) -> int:
     """Return into how many parts to cut some work: as many for any number of threads, or sums would depend on it."""
     return max(1, min(PARTS, work // least))
@@ -154,7 +146,7 @@ def spmm(A: CSR, B: NDArray) -> NDArray:
     B = np.ascontiguousarray(B)
     _agree(A, None, B)
     out = np.empty((A.shape[0], B.shape[1]), B.dtype)
-    in_ranges(lambda start, stop: loops.spmm(*A.arrays, B, out, start, stop), _balanced(A, B.shape[1]))
+    in_ranges(partial(loops.spmm, *A.arrays, B, out), A.ranges(B.shape[1]))
     return out
 
 
@@ -179,7 +171,9 @@ def matmul(A: NDArray, B: NDArray) -> NDArray:
 def matmul_t(A: NDArray, B: NDArray) -> NDArray:
     """Aᵀ B: rows of the result where it has many, else sums over parts of the rows of A and B."""
     work = A.shape[0] * A.shape[1] * B.shape[1]
-    if A.shape[1] >= TALL or work < LARGE:
+    if work < LARGE:
+        return A.T @ B
+    if A.shape[1] >= TALL:
         return matmul(A.T, B)
     parts = in_ranges(lambda start, stop: A[start:stop].T @ B[start:stop], _chunks(len(A), work))
     return sum(parts[1:], parts[0])
@@ -197,7 +191,7 @@ def gram(B: NDArray | CSR) -> NDArray:
         return matmul_t(B, B)
     out = np.zeros((B.shape[1], B.shape[1]))
     mean_row = max(1, B.nnz // max(1, B.shape[0]))
-    in_ranges(lambda start, stop: loops.gram_rows(*B.T.arrays, *B.arrays, out, start, stop), _balanced(B.T, mean_row))
+    in_ranges(partial(loops.gram_rows, *B.T.arrays, *B.arrays, out), B.T.ranges(mean_row))
     return out
 
 
@@ -205,7 +199,7 @@ def sddmm(A: CSR, B: NDArray, H: NDArray) -> NDArray:
     """(B Hᵀ)_ij at the stored cells of A, in their order."""
     _agree(A, B, H)
     out = np.empty(A.nnz, B.dtype)
-    in_ranges(lambda start, stop: loops.sddmm(A.indptr, A.indices, B, H, out, start, stop), _balanced(A, B.shape[1]))
+    in_ranges(partial(loops.sddmm, A.indptr, A.indices, B, H, out), A.ranges(B.shape[1]))
     return out
 
 
@@ -213,9 +207,7 @@ def cells_value(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> float:
     """Σ over stored (i, j) of ℓ(A_ij, b_i·h_j)."""
     _agree(A, B, H)
     compiled = CompiledCell(cell)
-    parts = in_ranges(
-        lambda start, stop: loops.cells_value(compiled, *A.arrays, B, H, start, stop), _balanced(A, B.shape[1])
-    )
+    parts = in_ranges(partial(loops.cells_value, compiled, *A.arrays, B, H), A.ranges(B.shape[1]))
     return float(sum(parts))
 
 
@@ -232,10 +224,8 @@ def cells_model(cell: Cell, A: CSR, B: NDArray, H: NDArray) -> CellModel:
     _agree(A, B, H)
     compiled, gradient, curvature = CompiledCell(cell), np.empty_like(B), np.empty(A.nnz, B.dtype)
     weights = np.empty((len(B), 1), B.dtype)
-    parts = in_ranges(
-        lambda start, stop: loops.cells_model(compiled, *A.arrays, B, H, gradient, weights, curvature, start, stop),
-        _balanced(A, 2 * B.shape[1]),
-    )
+    loop = partial(loops.cells_model, compiled, *A.arrays, B, H, gradient, weights, curvature)
+    parts = in_ranges(loop, A.ranges(2 * B.shape[1]))
     return CellModel(float(sum(parts)), gradient, weights, curvature)
 
 
@@ -243,10 +233,7 @@ def cells_hessp(A: CSR, curvature: NDArray, S: NDArray, H: NDArray) -> NDArray:
     """U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A, in one pass."""
     _agree(A, S, H)
     out = np.empty_like(S)
-    in_ranges(
-        lambda start, stop: loops.cells_hessp(A.indptr, A.indices, curvature, S, H, out, start, stop),
-        _balanced(A, 2 * S.shape[1]),
-    )
+    in_ranges(partial(loops.cells_hessp, A.indptr, A.indices, curvature, S, H, out), A.ranges(2 * S.shape[1]))
     return out
 
 

@@ -10,6 +10,7 @@ import hashlib
 from types import CellType as PythonCell
 from types import FunctionType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numba import njit, types
@@ -20,10 +21,19 @@ from labelgap.kernels.base import Cell
 
 
 class CompiledCell:
-    """A cell, ready to be passed to compiled code."""
+    """A cell, ready to be passed to compiled code; one for each cell, however often it is passed."""
 
-    def __init__(self, cell: Cell) -> None:
-        self.type = CellType(cell)
+    type: CellType
+
+    def __new__(cls, cell: Cell) -> CompiledCell:
+        found = _COMPILED.get(cell)
+        if found is None:
+            found = _COMPILED[cell] = super().__new__(cls)
+            found.type = CellType(cell)
+        return found
+
+
+_COMPILED: WeakKeyDictionary[Cell, CompiledCell] = WeakKeyDictionary()
 
 
 # The cells of this process by the name of their type: the cache on disk must hold names only, since a loss may be

@@ -179,12 +179,15 @@ class Sum:
         return lambda step: sum((line(step) for line in lines), self.constant)
 
     def model(self, W: Array) -> Model:
-        first, *others = [term.model(W) for term in self.terms]
+        first = self.terms[0].model(W)
         value, gradient, forms = self.constant + first.value, first.gradient, [first.kronecker]
-        for model in others:
+        others = []
+        for term in self.terms[1:]:
+            model = term.model(W)
             value = value + model.value
             gradient += model.gradient
             forms.append(model.kronecker)
+            others.append(model)
 
         def hessp(S: Array) -> Array:
             image = first.hessp(S)
@@ -210,17 +213,16 @@ def _least(values: Any) -> float:
 
 def _add_forms(parts: list[Kronecker | None]) -> Kronecker | None:
     """Add Kronecker forms: exactly while they share what allows it, else near enough to precondition."""
-    known = [part for part in parts if part is not None]
-    if not known:
-        return None
-    data, ridge, exact = [], 0.0, len(known) == len(parts)
-    for part in known:
-        ridge = ridge + part.ridge
-        exact = exact and part.exact
-        if part.features is not None:
-            data.append(part)
+    data: list[Kronecker] = []
+    ridge, exact, known = 0.0, True, 0
+    for part in parts:
+        exact = exact and part is not None and part.exact
+        if part is not None:
+            ridge, known = ridge + part.ridge, known + 1
+            if part.features is not None:
+                data.append(part)
     if not data:
-        return Kronecker(ridge, exact=exact)
+        return Kronecker(ridge, exact=exact) if known else None
     merged = data[0]
     if len(data) > 1:
         merged, together = _merge_alike(data)
@@ -233,14 +235,13 @@ def _add_forms(parts: list[Kronecker | None]) -> Kronecker | None:
 
 def _merge_alike(data: list[Kronecker]) -> tuple[Kronecker, bool]:
     """Merge the forms with the features of the largest, and say whether these are all of them."""
-    alike = data
-    if any(part.features != data[0].features for part in data[1:]):
-        largest = max(data, key=_size)
-        alike = [part for part in data if part.features == largest.features]
-    merged = alike[0]
-    for part in alike[1:]:
-        merged = merge(merged, part)
-    return merged if merged.exact else limited(merged), len(alike) == len(data)
+    largest = data[0] if len({id(part.features) for part in data}) == 1 else max(data, key=_size)
+    merged, count = None, 0
+    for part in data:
+        if part is largest or part.features == largest.features:
+            merged, count = part if merged is None else merge(merged, part), count + 1
+    assert merged is not None
+    return merged if merged.exact or count == 1 else limited(merged), count == len(data)
 
 
 def _size(part: Kronecker) -> float:

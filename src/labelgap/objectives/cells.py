@@ -314,20 +314,15 @@ class _AllSquaredGiven(Quadratic):
 
     def __init__(self, cells: AllCellsSquared, H: Array) -> None:
         self.cells, self.H, self.p = cells, H, cells.weights.rows
-        self.M = self._gram(H, cells.weights.columns)
-
-    @cached_property
-    def R(self) -> Array:
-        """(w∘Y) H."""
-        return self.cells.targets_times(self.H)
+        self.M, self.R = self._gram(H, cells.weights.columns), cells.targets_times(H)
 
     def curvature(self, B: Array) -> Kronecker:
         """The Hessian, which is the same at every B."""
         return Kronecker(0.0, Identity(self.cells.shape[0]), self.M, self.p)
 
     def _gram(self, B: Array, weights: Array | float) -> Array:
-        kernels = self.cells.kernels
-        return kernels.matmul_t(B, weights * B) if np.ndim(weights) else kernels.gram(B) * weights
+        product = self.cells.kernels.matmul_t(B, weights * B if np.ndim(weights) else B)
+        return product if np.ndim(weights) else product * weights
 
     @cached_property
     def exact_M(self) -> Array:
@@ -339,7 +334,9 @@ class _AllSquaredGiven(Quadratic):
         return 0.5 * self.cells.squares - inner(B, self.R) + 0.5 * inner(exact, self.exact_M)
 
     def model(self, B: Array) -> Model:
-        return Model(self.value(B), self._image(B) - self.R, self._image, self.curvature(B))
+        gradient = self._image(B)
+        gradient -= self.R
+        return Model(self.value(B), gradient, self._image, self.curvature(B))
 
     def _image(self, S: Array) -> Array:
         image = self.cells.kernels.matmul(S, self.M)

@@ -25,7 +25,7 @@ from labelgap.objectives.base import Ridge, Sum
 from labelgap.objectives.cells import KnownCells
 from labelgap.objectives.completion import Completion, Known
 from labelgap.objectives.problem import balanced
-from labelgap.observations.reading import csr_of
+from labelgap.observations.labels import csr_of
 from labelgap.solvers.base import Array, Kronecker, Model, Objective, Solution, Solver, Status
 from labelgap.solvers.subspace import leading_right_vectors
 

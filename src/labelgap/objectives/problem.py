@@ -90,15 +90,14 @@ def bind(
     """Bind validated data; X is None for rows without features."""
     (n, L), side = labels.shape, side or SideData()
     Z, rows, weights = side.label_features, side.row_graph, side.row_weights
-    own = whole(backend)  # labels do not lie in shards
     return BoundData(
         backend,
         labels,
         Identity(n) if X is None else Features(X, backend, dtype, constant=constant),
-        Identity(L) if Z is None else Features(Z, own, dtype),
+        Identity(L) if Z is None else Features(Z, whole(backend), dtype),
         dtype,
         None if rows is None else Graph.of(rows, backend, dtype),
-        None if side.label_graph is None else Graph.of(side.label_graph, own, dtype),
+        None if side.label_graph is None else Graph.of(side.label_graph, whole(backend), dtype),
         Weights() if weights is None else Weights(np.asarray(weights, float)[:, None]),
         side,
     )

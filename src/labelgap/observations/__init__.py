@@ -1,6 +1,6 @@
 """Which label cells count: the one place that says what an absent label means."""
 
-from labelgap.observations.labels import Labels, as_labels
+from labelgap.observations.labels import Container, Labels, as_labels
 from labelgap.observations.missingness import (
     hide_by_propensity,
     hide_cells,
@@ -9,7 +9,6 @@ from labelgap.observations.missingness import (
     hold_out_positives,
     label_propensities,
 )
-from labelgap.observations.reading import Container
 
 __all__ = [
     "Container",

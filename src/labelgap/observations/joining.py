@@ -8,8 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from labelgap.observations.labels import Labels
-from labelgap.observations.reading import Absent
+from labelgap.observations.labels import Absent, Labels
 
 
 def widened(labels: Labels, n_labels: int, absent: Absent = "negative") -> Labels:

@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from labelgap.observations import reading
-from labelgap.observations.labels import Labels, as_labels
+from labelgap.observations.labels import Labels, as_labels, keep
 
 
 def _share(name: str, value: float) -> float:
@@ -78,7 +77,7 @@ def hold_out_positives(Y: Any, share: float = 0.2, *, random_state: Any = None) 
     count = round(_share("share", share) * positives.nnz)
     held = np.zeros(positives.nnz, bool)
     held[check_random_state(random_state).choice(positives.nnz, count, replace=False)] = True
-    return reading.keep(positives, ~held), reading.keep(positives, held)
+    return keep(positives, ~held), keep(positives, held)
 
 
 def label_propensities(Y: Any, A: float = 0.55, B: float = 1.5) -> NDArray[np.float64]:

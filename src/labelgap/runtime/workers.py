@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, starmap
 from numbers import Integral
+from operator import itemgetter
 from typing import Any
 
 _place: ContextVar[tuple[str, ...]] = ContextVar("labelgap_place", default=())
@@ -89,7 +90,7 @@ class _BlasLimit:
         token = object()
         with self._lock:
             if not self._wanted:
-                self._most = max([lib["num_threads"] for lib in _controller().info()], default=1)
+                self._most = max(map(itemgetter("num_threads"), _controller().info()), default=1)
             limit = _controller().limit(limits=min(n, self._most))
             if not self._wanted:
                 self._original = limit
@@ -171,7 +172,7 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
     pairs = list(pairwise(bounds))
     others = min(n_threads(), len(pairs)) - 1
     if others < 1:
-        return [work(start, stop) for start, stop in pairs]
+        return list(starmap(work, pairs))
     left, results = deque(enumerate(pairs)), [None] * len(pairs)
 
     def take() -> None:

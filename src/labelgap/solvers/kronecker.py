@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 from labelgap.kernels import matmul, namespace
 from labelgap.solvers.base import (
@@ -15,7 +14,6 @@ from labelgap.solvers.base import (
     Model,
     Objective,
     Solution,
-    Spectrum,
     Status,
     inner,
 )
@@ -39,27 +37,21 @@ class Rotated:
         m, Q = xp.linalg.eigh(xp.astype(kronecker.M, xp.float64))
         self.m, self.Q = xp.where(m > 0, m, 0.0)[None, :], xp.astype(Q, dtype)
         self.weights, self.ridge, self.dtype = kronecker.weights, kronecker.ridge, dtype
-
-    @cached_property
-    def spectrum(self) -> Spectrum | None:
-        """The eigenvectors of AᵀA, once they are asked for: conjugate gradients need none."""
-        return self.features.spectrum()
+        self._inverse: Array = None
 
     def solve(self, R: Array) -> Array:
         """Return K⁻¹ R by the eigenvectors; directions that neither term sees stay 0 (the least-norm solution)."""
-        assert self.spectrum is not None
+        spectrum = self.features.spectrum()
+        assert spectrum is not None  # those without one are solved by columns
+        if self._inverse is None:
+            self._inverse = _reciprocal(spectrum.values * self.weights * self.m + self.ridge, self.dtype)
         R = matmul(R, self.Q)
-        along = self.spectrum.rotate(R)
-        solved = self.spectrum.restore(self._inverse * along)
-        if not self.spectrum.complete and self.ridge > 0:
+        along = spectrum.rotate(R)
+        solved = spectrum.restore(along * self._inverse)
+        if not spectrum.complete and self.ridge > 0:
             # Outside the row space of A only the ridge acts.
-            solved += (R - self.spectrum.restore(along)) / self.ridge
+            solved += (R - spectrum.restore(along)) / self.ridge
         return matmul(solved, self.Q.T)
-
-    @cached_property
-    def _inverse(self) -> Array:
-        assert self.spectrum is not None
-        return _reciprocal(self.spectrum.values * self.weights * self.m + self.ridge, self.dtype)
 
     def solve_columns(self, R: Array, tol: float, max_iter: int, start: Array | None = None) -> CGResult:
         """Return K⁻¹ R to a relative residual ``tol`` in each column, from a start or from 0."""
@@ -126,7 +118,7 @@ class Direct:
                 "or 'tron' (or 'auto') for other losses, for missing labels and with graphs."
             )
         rotated = Rotated(model.kronecker, start.dtype)
-        if rotated.spectrum is not None:
+        if rotated.features.spectrum() is not None:
             return _along(model, start, rotated.solve(-model.gradient))
         found = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
         value = model.value + 0.5 * inner(model.gradient, found.x) - 0.5 * inner(found.x, found.residual)

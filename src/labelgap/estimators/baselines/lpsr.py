@@ -26,7 +26,7 @@ from labelgap.kernels.loops import compiled
 from labelgap.metrics.topk import RaggedRows, best_positions
 from labelgap.objectives import Features
 from labelgap.observations import Labels
-from labelgap.observations.reading import as_pattern, rows_of
+from labelgap.observations.labels import as_pattern, rows_of
 from labelgap.runtime import in_ranges
 
 ROWS_PER_CLUSTER = 500
