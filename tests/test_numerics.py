@@ -69,7 +69,7 @@ def test_an_interrupt_before_the_first_alternation_keeps_the_old_model(monkeypat
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("labelgap.solvers.direct.Direct.minimize", interrupt)
+    monkeypatch.setattr("labelgap.solvers.kronecker.Direct.minimize", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
     np.testing.assert_array_equal(model.decision_function(X), before)

@@ -11,7 +11,6 @@ from labelgap.solvers.base import (
     Array,
     Kronecker,
     LinearMap,
-    Model,
     Objective,
     Solution,
     Status,
@@ -118,23 +117,20 @@ class Direct:
                 "or 'tron' (or 'auto') for other losses, for missing labels and with graphs."
             )
         rotated = Rotated(model.kronecker, start.dtype)
-        if rotated.features.spectrum() is not None:
-            return _along(model, start, rotated.solve(-model.gradient))
-        found = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
-        value = model.value + 0.5 * inner(model.gradient, found.x) - 0.5 * inner(found.x, found.residual)
-        status = Status.CONVERGED if found.converged else Status.MAX_ITER
-        return Solution(start + found.x, float(value), status, 1, found.n_products)
+        if rotated.features.spectrum() is None:
+            found = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
+            value = model.value + 0.5 * inner(model.gradient, found.x) - 0.5 * inner(found.x, found.residual)
+            status = Status.CONVERGED if found.converged else Status.MAX_ITER
+            return Solution(start + found.x, float(value), status, 1, found.n_products)
+        step = rotated.solve(-model.gradient)
+        # Along the step to the minimum of the quadratic: all of it but for rounding, which then cannot raise f.
+        value, slope = float(model.value), float(inner(model.gradient, step))
+        curvature = float(inner(step, model.hessp(step)))
+        length = -slope / curvature if curvature > 0 else 0.0
+        if not 0 < length < math.inf:
+            return Solution(start, value, Status.CONVERGED if slope == 0 else Status.STALLED, 1, 1)
+        return Solution(start + length * step, value + 0.5 * length * slope, Status.CONVERGED, 1, 1)
 
     def with_few_products(self, steps: int, products: int) -> Direct:
         """Return a solver that takes at most so many products; its one step stays."""
         return Direct(self.tol, products)
-
-
-def _along(model: Model, start: Array, step: Array) -> Solution:
-    """Go along a step to the minimum of the quadratic: all of it but for rounding, which then cannot raise f."""
-    value, slope = float(model.value), float(inner(model.gradient, step))
-    curvature = float(inner(step, model.hessp(step)))
-    length = -slope / curvature if curvature > 0 else 0.0
-    if not 0 < length < math.inf:
-        return Solution(start, value, Status.CONVERGED if slope == 0 else Status.STALLED, 1, 1)
-    return Solution(start + length * step, value + 0.5 * length * slope, Status.CONVERGED, 1, 1)
