@@ -140,8 +140,13 @@ class Backend(Protocol):
         """
 
 
-# Where the backend of each device is, as "module" or "module:function"; a function returns the backend.
-BACKENDS = {"auto": "labelgap.kernels.cpu", "cpu": "labelgap.kernels.cpu"}
+def _cpu() -> Backend:
+    backend: Any = importlib.import_module("labelgap.kernels.cpu")
+    return backend
+
+
+# What makes the backend of each device; they are imported when they are asked for.
+BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _cpu, "cpu": _cpu}
 
 
 def get_backend(device: str = "auto") -> Backend:
@@ -153,9 +158,7 @@ def get_backend(device: str = "auto") -> Backend:
     if device not in BACKENDS:
         names = " or ".join(repr(name) for name in BACKENDS)
         raise ValueError(f"device={device!r} is not available; use {names}.")
-    module, _, function = BACKENDS[device].partition(":")
-    backend: Any = importlib.import_module(module)
-    return getattr(backend, function)() if function else backend
+    return BACKENDS[device]()
 
 
 def whole(backend: Backend) -> Backend:

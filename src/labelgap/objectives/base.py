@@ -269,7 +269,8 @@ def merge(a: Kronecker, b: Kronecker) -> Kronecker:
     total = 0.0 if exact else _size(a) + _size(b)
     if total <= 0:
         return Kronecker(0.0, a.features, M, 1.0, exact)
-    weights = (a.weights * _trace(a.M) + b.weights * _trace(b.M)) / total
+    few, many = sorted((a, b), key=lambda form: np.ndim(form.weights))  # an array first: it knows what to do with less
+    weights = (many.weights * _trace(many.M) + few.weights * _trace(few.M)) / total
     return Kronecker(0.0, a.features, M, weights, False)
 
 

@@ -69,8 +69,8 @@ def conjugate_gradient(
         image = product(direction)
         taken += 1
         step = xp.astype(_ratio(rz, dot(direction, image), active), rhs.dtype)
-        x += step * direction
-        residual -= step * image
+        x += direction * step
+        residual -= image * step
         active = active & (dot(residual, residual) > goal) & (step > 0)
         z = residual if precondition is None else precondition(residual)
         previous, rz = rz, dot(residual, z)
