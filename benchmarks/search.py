@@ -1,6 +1,6 @@
-"""What a search of eight penalties costs, in fits: candidates share the eigenvectors of XᵀX, and start from each other.
+"""What a search of eight penalties costs, in fits: candidates share eigenvectors, and start from each other.
 
-    python -m benchmarks.search [--data eurlex] [--components 256]
+python -m benchmarks.search [--data eurlex] [--components 256]
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main() -> None:
         search = time.perf_counter() - start
         ratios.append(search / fit)
         seconds = ", ".join(f"{row['seconds']:.1f}" for row in found.table)
-        print(f"fit {fit:.1f} s; search {search:.1f} s ({seconds}; then a fit), {ratios[-1]:.2f} fits; {found.params}")
+        print(f"fit {fit:.1f} s; search {search:.1f} s ({seconds}; then a fit): {ratios[-1]:.2f}; {found.params}")
     print(f"median: {sorted(ratios)[len(ratios) // 2]:.2f} fits")
 
 

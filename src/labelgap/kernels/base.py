@@ -198,3 +198,8 @@ def svd(A: Any) -> tuple[Any, Any, Any]:
     if isinstance(A, np.ndarray):
         return scipy.linalg.svd(A, full_matrices=False, check_finite=False)
     return namespace(A).linalg.svd(A, full_matrices=False)
+
+
+def eigh(A: Any) -> tuple[Any, Any]:
+    """Eigenvalues, ascending, and eigenvectors of a small symmetric matrix of any library."""
+    return scipy.linalg.eigh(A) if isinstance(A, np.ndarray) else namespace(A).linalg.eigh(A)

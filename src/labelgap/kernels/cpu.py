@@ -32,17 +32,18 @@ BLOCK_BYTES = 1 << 25  # a block of scores stays near the last-level cache
 class CSR:
     """A CSR matrix and, once asked for, its transpose."""
 
-    def __init__(self, matrix: sp.csr_array) -> None:
+    def __init__(self, matrix: sp.csr_array, data: NDArray) -> None:
         self.shape: tuple[int, int] = matrix.shape
         self.nnz = int(matrix.nnz)
-        self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, matrix.data
+        self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, data
         self.arrays = self.indptr, self.indices, self.data
         self._cuts: dict[int, list[int]] = {}
 
     @cached_property
     def T(self) -> CSR:
         """The transpose, in CSR."""
-        return CSR(sp.csr_array(self.matrix().T))
+        transposed = sp.csr_array(self.matrix().T)
+        return CSR(transposed, transposed.data)
 
     def ranges(self, width: int) -> list[int]:
         """Where to cut the rows into ranges of about equal work, which is a row's non-zeros times ``width``."""
@@ -90,7 +91,8 @@ def to_numpy(array: NDArray) -> NDArray:
 
 def prepare(matrix: Any, dtype: Any) -> CSR:
     """Return a CSR matrix whose data are of that type; stored zeros are kept."""
-    return CSR(sp.csr_array(matrix, dtype=dtype))
+    csr = matrix if isinstance(matrix, sp.csr_array) else sp.csr_array(matrix)
+    return CSR(csr, csr.data.astype(dtype, copy=False))
 
 
 prepare_graph = prepare

@@ -174,6 +174,15 @@ def _total(parts: Sequence[Any]) -> Any:
     return reduce(operator.add, parts)
 
 
+def _rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+    """Return a range of rows that shares the memory of all of them."""
+    first, last = matrix.indptr[start], matrix.indptr[stop]
+    part = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
+    part.indptr = matrix.indptr[start : stop + 1] - first
+    part.data, part.indices = matrix.data[first:last], matrix.indices[first:last]  # SciPy's constructor would copy
+    return part
+
+
 class ShardedMatrix:
     """A prepared sparse matrix of row blocks; transposed, the same seen from its columns."""
 
@@ -239,7 +248,7 @@ class ShardedBackend:
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
         matrix = sp.csr_array(matrix)
-        return ShardedMatrix([self.whole.prepare(matrix[a:b], dtype) for a, b in self._cuts(matrix.shape[0])])
+        return ShardedMatrix([self.whole.prepare(_rows(matrix, *cut), dtype) for cut in self._cuts(matrix.shape[0])])
 
     def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
         matrix, cuts = sp.csr_array(matrix), self._cuts(matrix.shape[0])

@@ -59,7 +59,10 @@ class Judge:
     def __call__(self, W: NDArray, H: NDArray) -> float:
         """Return the geometric mean of the metrics, in which each has the same say whatever its scale."""
         depth = min(max(metric.depth for metric in self.metrics), self.held_out.shape[1])
-        ranking = self.kernels.topk(self.rows.times(W), self.right.times(H), depth, self.seen)
+        kernels, dtype = self.kernels, H.dtype
+        B = self.rows.times((kernels.rows if self.rows.is_identity else kernels.array)(W, dtype))
+        best = kernels.topk(B, self.right.times(kernels.array(H, dtype)), depth, self.seen)
+        ranking = kernels.to_numpy(best[0]), kernels.to_numpy(best[1])
         values = [metric.fresh().update(self.held_out, ranking).compute() for metric in self.metrics]
         return float(np.exp(np.mean(np.log(np.maximum(values, 1e-6)))))
 

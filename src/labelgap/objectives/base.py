@@ -269,7 +269,7 @@ def merge(a: Kronecker, b: Kronecker) -> Kronecker:
     total = 0.0 if exact else _size(a) + _size(b)
     if total <= 0:
         return Kronecker(0.0, a.features, M, 1.0, exact)
-    few, many = sorted((a, b), key=lambda form: np.ndim(form.weights))  # an array first: it knows what to do with less
+    few, many = (b, a) if np.ndim(a.weights) else (a, b)  # an array comes first: it takes numbers of any library
     weights = (many.weights * _trace(many.M) + few.weights * _trace(few.M)) / total
     return Kronecker(0.0, a.features, M, weights, False)
 

@@ -181,7 +181,7 @@ class Features:
         values = xp.where(values > 0, values, 0.0)
         if d > n:
             # A direction is Aᵀu / √value: below this its rounding error would outweigh it.
-            least = max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2)
+            least = float(max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2))
             dropped = n - int(xp.count_nonzero(values > least * values[-1]))
             values = values[dropped:]
             vectors = self.t_times(self.kernels.rows(vectors[:, dropped:], self.dtype)) / xp.sqrt(values)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from labelgap.kernels import matmul, namespace
+from labelgap.kernels import eigh, matmul, namespace
 from labelgap.solvers.base import (
     Array,
     Kronecker,
@@ -33,7 +33,7 @@ class Rotated:
             raise ValueError("A Hessian without data has nothing to rotate.")
         self.features: LinearMap = kronecker.features
         xp = namespace(kronecker.M)
-        m, Q = xp.linalg.eigh(xp.astype(kronecker.M, xp.float64))
+        m, Q = eigh(xp.astype(kronecker.M, xp.float64))
         self.m, self.Q = xp.where(m > 0, m, 0.0)[None, :], xp.astype(Q, dtype)
         self.weights, self.ridge, self.dtype = kronecker.weights, kronecker.ridge, dtype
         self._inverse: Array = None
