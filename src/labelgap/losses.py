@@ -7,6 +7,7 @@ and ``log1p`` come from. Kernels receive a loss and compile it; none of them kno
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ class CellFunctions(NamedTuple):
     curvature: Callable[[Any, Any], Any]
 
 
-class Loss:
+class Loss(ABC):
     """What a loss must say.
 
     Attributes
@@ -55,9 +56,9 @@ class Loss:
         """The score above which the answer is "yes"."""
         return (self.negative + self.positive) / 2
 
+    @abstractmethod
     def functions(self, xp: Any = np) -> CellFunctions:
         """Return the cell's three functions, built from the ``exp`` and ``log1p`` of a namespace."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

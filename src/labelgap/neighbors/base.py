@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from numbers import Integral
 from typing import Any, Protocol, Self
 
@@ -32,7 +33,7 @@ class Neighbors(Protocol):
         """Return the indices of the k nearest rows of each query, n×k, nearest first, and their similarities."""
 
 
-class Index:
+class Index(ABC):
     """What every index shares: the metric, the checks, the order of what was found."""
 
     def __init__(self, metric: str = "cosine") -> None:
@@ -58,8 +59,9 @@ class Index:
         with threads(None):
             return self._search(queries, int(k))
 
+    @abstractmethod
     def _search(self, queries: Any, k: int) -> Found:
-        raise NotImplementedError
+        """Return the nearest rows of validated queries."""
 
     def _vectors(self, rows: Any, name: str, dtype: Any, least: int) -> Any:
         rows = check_array(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from labelgap.solvers import Status
 ROWS = {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
 
 
-class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     """NaN is missing, what is there stays as it is, and the result is float64; a subclass says what is filled in."""
 
     max_iter: int
