@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -200,9 +201,7 @@ class Sum:
     def curvature(self, H: Array) -> Kronecker:
         """The curvature around H, as evidence: a label of which no cell counts has the weight 0."""
         parts = [term.curvature(H) for term in self.terms]  # type: ignore[attr-defined]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = merge(whole, part)
+        whole = reduce(merge, parts)
         # A term that takes back what another counts leaves every label something, but not by the product of margins.
         return whole if all(_least(part.weights) >= 0 for part in parts) else limited(whole)
 
@@ -235,12 +234,14 @@ def _add_forms(parts: list[Kronecker | None]) -> Kronecker | None:
 
 def _merge_alike(data: list[Kronecker]) -> tuple[Kronecker, bool]:
     """Merge the forms with the features of the largest, and say whether these are all of them."""
-    largest = data[0] if len({id(part.features) for part in data}) == 1 else max(data, key=_size)
-    merged, count = None, 0
-    for part in data:
-        if part is largest or part.features == largest.features:
-            merged, count = part if merged is None else merge(merged, part), count + 1
-    assert merged is not None
+    merged, count = data[0], 1
+    for part in data[1:]:
+        if part.features == merged.features:
+            merged, count = merge(merged, part), count + 1
+    if count < len(data):  # which of them is largest is only then worth reading from the device
+        largest = max(data, key=_size)
+        alike = [part for part in data if part.features == largest.features]
+        merged, count = reduce(merge, alike), len(alike)
     return merged if merged.exact or count == 1 else limited(merged), count == len(data)
 
 
