@@ -184,3 +184,24 @@ def test_the_backend_equals_its_plain_twin():
         assert theirs.device == DEVICE
         np.testing.assert_allclose(backend.to_numpy(theirs), ours)
     np.testing.assert_allclose(cpu.spmm(cpu.prepare(A, float), H), reference.spmm(A, H))
+
+
+def test_callbacks_are_told_numpy_arrays():
+    told = []
+    LEML(2, random_state=0, device="strict", callbacks=[told.append]).fit(DATA.X, DATA.Y)
+    assert all(type(each.feature_factors) is type(each.label_factors) is np.ndarray for each in told)
+
+
+def test_a_device_may_be_the_default(monkeypatch):
+    """Prediction stays with NumPy."""
+    monkeypatch.setitem(BACKENDS, "auto", BACKENDS["strict"])
+    ours, theirs = (LEML(2, random_state=0, device=name).fit(DATA.X, DATA.Y) for name in ("cpu", "auto"))
+    np.testing.assert_allclose(theirs.decision_function(DATA.X), ours.decision_function(DATA.X), atol=1e-3)
+    assert OneClassMF(2, random_state=0).fit(None, DATA.Y).fold_in_rows(DATA.Y[:2]).shape == (2, 2)
+
+
+def test_sparse_rows_in_shards_with_more_features_than_rows():
+    X = sp.random_array((30, 50), density=0.3, random_state=0, format="csr")
+    make = {"dtype": "float64", "random_state": 0}
+    ours, theirs = (LEML(2, device=name, **make).fit(X, DATA.Y[:30]) for name in ("cpu", "strict shards"))
+    agree(ours, theirs)

@@ -262,3 +262,59 @@ def test_of_several_metrics_the_least_shortfall_decides():
     undefined = [*measures, lambda labels, scores: np.nan]
     again = select(Fixed(), {"name": list("ABC")}, X, Y, metric=undefined, random_state=0, refit=False)
     assert again.params == {"name": "C"}
+
+
+# --- rows that candidates share -------------------------------------------------------------------------------------
+
+
+class Scaled(LEML):
+    """Validates rows in its own way, by a parameter of its own."""
+
+    def __init__(self, n_components=None, *, alpha=1.0, scale=1.0, random_state=None):
+        super().__init__(n_components, alpha=alpha, random_state=random_state)
+        self.scale = scale
+
+    def _check_rows(self, X, *, reset=False):
+        return super()._check_rows(X, reset=reset) * self.scale
+
+
+class Kernel:
+    """A kernel that compares equal to others of its kind, and so has no hash."""
+
+    def __call__(self, X, rows):
+        return X @ rows.T
+
+    def __eq__(self, other):
+        return type(other) is Kernel
+
+
+def test_a_subclass_with_its_own_validation_shares_nothing(data):
+    options = {"metric": "squared error", "random_state": 0, "refit": False}
+    both = select(Scaled(2, random_state=0), {"scale": [1.0, 1e-3]}, data.X, data.Y, **options)
+    alone = select(Scaled(2, scale=1e-3, random_state=0), {"alpha": [1.0]}, data.X, data.Y, **options)
+    assert both.table[1]["score"] == alone.table[0]["score"] != both.table[0]["score"]
+
+
+@pytest.mark.parametrize("axis", ["fit_intercept", "gamma", "dtype"])
+def test_parameters_that_change_what_is_bound(data, axis):
+    values = {"fit_intercept": [True, False], "gamma": [0.1, 5.0], "dtype": ["float32", "float64"]}[axis]
+    estimator = LEML(2, kernel="rbf" if axis == "gamma" else "linear", random_state=0)
+    options = {"metric": "squared error", "random_state": 0, "refit": False}
+    together = select(estimator, {axis: values}, data.X, data.Y, **options)
+    alone = [select(estimator, {axis: [value]}, data.X, data.Y, **options).score for value in values]
+    assert [row["score"] for row in together.table] == alone
+
+
+def test_a_kernel_of_training_rows_must_be_square_in_a_search_too(data):
+    with pytest.raises(ValueError, match="n×n kernel matrix"):
+        select(LEML(2, kernel="precomputed"), {"alpha": [0.1]}, data.X @ data.X.T, data.Y, random_state=0)
+
+
+def test_a_kernel_without_a_hash_is_searched(data):
+    found = select(LEML(2, kernel=Kernel(), random_state=0), {"alpha": [0.1, 1.0]}, data.X, data.Y, random_state=0)
+    assert [row["error"] for row in found.table] == [None, None]
+
+
+def test_an_empty_grid_is_refused(data):
+    with pytest.raises(ValueError, match="grid has no candidates"):
+        select(LEML(2), [], data.X, data.Y)

@@ -11,6 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from labelgap import LEML, Labels, OneClassMF, load
+from labelgap.datasets import make_low_rank
 from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
 from labelgap.objectives.base import LEAST_WEIGHT, Anchor, Ridge, Sum
@@ -467,3 +468,11 @@ def test_remembered_curvature_stays_positive_where_a_term_takes_back():
     logistic = OneClass(get_loss("logistic"), get_loss("squared"), -1.0, Weights.of(1.0, 0.1))
     form = logistic.cells(positives, get_backend(), float).T.given(B).curvature(H)
     assert (np.ravel(form.weights) >= LEAST_WEIGHT).all()
+
+
+def test_the_constant_feature_is_not_dropped():
+    data = make_low_rank(60, 6, 5, rank=2, random_state=0)
+    for model in (LEML(2, random_state=0), OneClassMF(2, random_state=0)):
+        model.fit(data.X, data.Y)
+        with pytest.raises(ValueError, match="fit_intercept=False"):
+            model.set_params(fit_intercept=False).partial_fit(data.X, data.Y)

@@ -73,6 +73,8 @@ def partial_fit(
     """
     model._check_parameters()
     check_number("alternations", given.alternations, Integral, least=1)
+    if not model.fit_intercept and model.intercept_factors_.any():
+        raise ValueError("fit_intercept=False, and the model has a constant feature from its fit; set it to True.")
     interrupt = None
     with model._unchanged_on_error(), threads(model.n_jobs), numbers_in_range(model.dtype):
         names = getattr(model, "label_names_in_", None)

@@ -233,7 +233,7 @@ class LEML(MultiLabelEstimator):
         """
         if not hasattr(self, "label_factors_"):
             check_no_past(past)
-            return self.fit(X, Y, observed)
+            return self._fit(X, Y, observed)
         partial_fit(self, Given(X, Y, observed, past, alternations), check_rows=self._check_rows)
         return self
 
@@ -247,12 +247,16 @@ class LEML(MultiLabelEstimator):
         if not callable(self.kernel):
             check_choice("kernel", self.kernel, ("linear", "rbf", "precomputed"))
 
-    def _learn(self, X: Any, labels: Labels) -> Outcome:
-        self.__dict__.pop("training_rows_", None)
+    def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
+        X, labels = super()._check_fit(X, Y, observed)
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
             raise ValueError(
                 f"kernel='precomputed' takes the n×n kernel matrix of the training rows, and X has shape {X.shape}."
             )
+        return X, labels
+
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        self.__dict__.pop("training_rows_", None)
         return fit_bound(self, self._bind(X, labels))
 
     def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:

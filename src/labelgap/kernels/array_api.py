@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from array_api_compat import is_array_api_obj
 
 from labelgap.kernels import reference
 from labelgap.kernels.base import Cell, CellModel, Targets, Weights
@@ -24,7 +25,7 @@ class ArrayBackend:
     device : optional
         Where the namespace puts its arrays; its default device where it is None.
     host : optional
-        The device of the namespace from which arrays can be read; as ``device`` where it is None.
+        A device of the namespace from which NumPy can read, where it cannot read from ``device`` itself.
 
     Examples
     --------
@@ -39,7 +40,7 @@ class ArrayBackend:
 
     def array(self, values: Any, dtype: Any) -> Any:
         kind = self._type(dtype)
-        if not isinstance(values, np.ndarray) and hasattr(values, "__array_namespace__"):
+        if not _of_numpy(values) and is_array_api_obj(values):
             return self.xp.asarray(values, dtype=kind, device=self.device)
         return self.xp.asarray(np.ascontiguousarray(values, dtype=np.dtype(_name(dtype))), device=self.device)
 
@@ -50,7 +51,7 @@ class ArrayBackend:
         return self.xp.zeros((A.shape[0], k), dtype=self._type(dtype), device=self.device)
 
     def to_numpy(self, array: Any) -> Any:
-        if isinstance(array, np.ndarray) or not hasattr(array, "__array_namespace__"):
+        if _of_numpy(array) or not is_array_api_obj(array):
             return array
         return np.asarray(array if self.host is None else self.xp.asarray(array, device=self.host))
 
@@ -137,6 +138,10 @@ class ArrayBackend:
         if isinstance(value, tuple):
             return tuple(self._from_host(part) for part in value)
         return self.xp.asarray(value, device=self.device) if isinstance(value, np.ndarray) else value
+
+
+def _of_numpy(value: Any) -> bool:
+    return isinstance(value, np.ndarray | np.generic)
 
 
 def _name(dtype: Any) -> str:

@@ -145,12 +145,12 @@ def _cpu() -> Backend:
     return backend
 
 
-# What makes the backend of each device; they are imported when they are asked for.
+# A function for each device that returns its backend, called each time it is asked for. Packages are imported in it.
 BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _cpu, "cpu": _cpu}
 
 
-def get_backend(device: str = "auto") -> Backend:
-    """Return the backend of a device name.
+def get_backend(device: str = "cpu") -> Backend:
+    """Return the backend of a device name; by default that of NumPy arrays.
 
     >>> get_backend("cpu").__name__
     'labelgap.kernels.cpu'

@@ -184,19 +184,20 @@ def _rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
 
 
 class ShardedMatrix:
-    """A prepared sparse matrix of row blocks; transposed, the same seen from its columns."""
+    """A prepared sparse matrix of row blocks; transposed, the same seen from its columns.
 
-    def __init__(self, blocks: Sequence[Any], *, transposed: bool = False) -> None:
-        self.blocks, self.transposed = list(blocks), transposed
-        rows, columns = sum(block.shape[0] for block in self.blocks), self.blocks[0].shape[1]
-        self.shape = (columns, rows) if transposed else (rows, columns)
+    ``rows`` is the SciPy matrix that was cut.
+    """
+
+    def __init__(self, blocks: Sequence[Any], rows: sp.csr_array, dtype: Any, *, transposed: bool = False) -> None:
+        self.blocks, self.rows, self.dtype, self.transposed = list(blocks), rows, dtype, transposed
+        self.shape = rows.shape[::-1] if transposed else rows.shape
         self.nnz = sum(block.nnz for block in self.blocks)
 
     @cached_property
     def shares(self) -> list[float]:
         """The share of the rows that each block has."""
-        n = max(1, sum(block.shape[0] for block in self.blocks))
-        return [block.shape[0] / n for block in self.blocks]
+        return [block.shape[0] / max(1, self.rows.shape[0]) for block in self.blocks]
 
 
 class ShardedGraph:
@@ -248,14 +249,15 @@ class ShardedBackend:
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
         matrix = sp.csr_array(matrix)
-        return ShardedMatrix([self.whole.prepare(_rows(matrix, *cut), dtype) for cut in self._cuts(matrix.shape[0])])
+        blocks = [self.whole.prepare(_rows(matrix, *cut), dtype) for cut in self._cuts(matrix.shape[0])]
+        return ShardedMatrix(blocks, matrix, dtype)
 
     def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
         matrix, cuts = sp.csr_array(matrix), self._cuts(matrix.shape[0])
         return ShardedGraph([[self.whole.prepare(matrix[a:b, c:d], dtype) for c, d in cuts] for a, b in cuts])
 
     def transpose(self, A: ShardedMatrix) -> ShardedMatrix:
-        return ShardedMatrix(A.blocks, transposed=not A.transposed)
+        return ShardedMatrix(A.blocks, A.rows, A.dtype, transposed=not A.transposed)
 
     def eigh(self, A: Any) -> tuple[Any, Any]:
         return self.whole.eigh(A)
@@ -268,8 +270,7 @@ class ShardedBackend:
 
     def gram(self, B: Any) -> Any:
         if isinstance(B, ShardedMatrix) and B.transposed:  # of all pairs of rows: only for few
-            rows = sp.vstack([block.matrix() for block in B.blocks])
-            return self.whole.gram(self.whole.transpose(self.whole.prepare(rows, rows.dtype)))
+            return self.whole.gram(self.whole.transpose(self.whole.prepare(B.rows, B.dtype)))
         if isinstance(B, ShardedArray | ShardedMatrix):
             return _total([self.whole.gram(block) for block in B.blocks])
         return self.whole.gram(B)

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import MC1, MCb, MultiLabelEstimator
+from labelgap.estimators.base import Outcome
 from labelgap.estimators.completion import CompletionEstimator, solve_path
 from labelgap.estimators.completion.rows import KnownCellsOfRows
 from labelgap.estimators.completion.together import MOST_COLUMNS, solve_paths
@@ -165,18 +166,19 @@ class CompletionCV(MultiLabelEstimator):
         """Choose μ and λ on held-out cells, then complete X and Y from all of them; see :meth:`MCb.fit`."""
         return self._fit(X, Y, observed)
 
-    def _learn(self, X: Any, labels: Labels) -> None:
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
         best, weights = self._estimator(), _candidates(self.label_weights)
         whole = best._problem(X, labels)
         mus = descending(whole.start()[1], float(self.mu), float(self.decay))
         self._choose(mus, weights, self._search(whole, mus, weights))
-        best.set_params(**self.best_params_).fit(X, labels)
-        for stage, error in zip(best.path_, self._path_errors(), strict=True):
-            stage["validation_error"] = error
-        for name in ("feature_names_in_", "label_names_in_"):
+        for name in ("container_", "n_labels_", "n_features_in_", "feature_names_in_", "label_names_in_"):
             if hasattr(self, name):
                 setattr(best, name, getattr(self, name))
+        ended = best.set_params(**self.best_params_)._learn(X, labels)
+        for stage, error in zip(best.path_, self._path_errors(), strict=True):
+            stage["validation_error"] = error
         self.best_estimator_ = best
+        return ended
 
     def _scores(self, X: Any) -> Scores:
         return self.best_estimator_._scores(X)

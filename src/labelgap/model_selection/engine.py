@@ -26,6 +26,7 @@ from labelgap.runtime import in_parallel, threads, within
 
 CLEARLY = 0.03
 KEPT = 6  # candidates whose factors are kept for their neighbours to start from
+WAY_OF_A_FIT = ("fit", "_fit", "_check_fit", "_check_rows", "_check_labels", "_bind", "_learn")
 clock = time.perf_counter
 
 
@@ -115,6 +116,8 @@ class Search:
 
     def check(self, undefined: str) -> None:
         """Raise an error if no candidate has a score; ``undefined`` says why where each of them could be fitted."""
+        if not self.table:
+            raise ValueError("grid has no candidates; pass one value or more for a parameter.")
         if len(self.errors) == len(self.table):
             raise self.errors[0]
         if not np.isfinite(self._regrets().min()):
@@ -181,7 +184,7 @@ class EstimatorFolds:
     ) -> None:
         self.estimator, self.folds, self.criteria, self.prefix = estimator, list(folds), criteria, prefix
         self.starts = Starts(path if binds(estimator) else None)
-        self._bound: dict[tuple[int, Any], tuple[dict[str, Any], Any]] = {}
+        self._bound: dict[int, tuple[list[Any], dict[str, Any], Any]] = {}
 
     def __call__(self, params: Mapping[str, Any]) -> list[Scored]:
         own = {name.removeprefix(self.prefix): value for name, value in params.items()}
@@ -214,26 +217,24 @@ class EstimatorFolds:
 
         The rows of another way to bind are let go: parameters that change it are rare in a search.
         """
-        key = number, tuple((name, getattr(candidate, name, None)) for name in candidate._binding)
-        if key not in self._bound:
-            for other in [other for other in self._bound if other[0] == number]:
-                del self._bound[other]
+        wanted = [getattr(candidate, name) for name in candidate._binding]
+        if number not in self._bound or self._bound[number][0] != wanted:
             fold, checked = self.folds[number], clone(candidate)
             X, labels = checked._check_fit(fold.X_train, fold.Y_train, None)
             checked.container_, checked.n_labels_ = labels.container, labels.shape[1]
             data = checked._bind(X, labels)
             fitted = {name: value for name, value in vars(checked).items() if name.endswith("_")}
-            self._bound[key] = fitted, data
-        return self._bound[key]
+            self._bound[number] = wanted, fitted, data
+        return self._bound[number][1:]
 
 
 def binds(estimator: Any) -> bool:
     """Tell whether an estimator can be fitted on rows that are bound once for several candidates.
 
-    A subclass with a ``fit`` of its own must be asked through it.
+    A subclass that validates, binds or learns in its own way is fitted through its ``fit``.
     """
     owner = next((cls for cls in type(estimator).__mro__ if "_binding" in vars(cls)), None)
-    return owner is not None and all(getattr(type(estimator), n) is getattr(owner, n) for n in ("fit", "_learn"))
+    return owner is not None and all(getattr(type(estimator), name) is getattr(owner, name) for name in WAY_OF_A_FIT)
 
 
 def with_params(estimator: Any, params: Mapping[str, Any]) -> Any:

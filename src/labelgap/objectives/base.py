@@ -202,7 +202,7 @@ class Sum:
         """The curvature around H, as evidence: a label of which no cell counts has the weight 0."""
         parts = [term.curvature(H) for term in self.terms]  # type: ignore[attr-defined]
         whole = reduce(merge, parts)
-        # A term that takes back what another counts leaves every label something, but not by the product of margins.
+        # A term may subtract what another counts. Each label's sum stays positive, but the merged weight may not.
         return whole if all(_least(part.weights) >= 0 for part in parts) else limited(whole)
 
 

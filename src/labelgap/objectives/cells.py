@@ -190,7 +190,7 @@ class AllCells:
 
     @cached_property
     def vectors(self) -> tuple[Array, Array]:
-        """p, of n numbers, and q, of L, float64; those of a transpose are made on the side of the data's rows."""
+        """p, of n numbers, and q, of L, float64. A transpose is given them: it cannot tell which side has shards."""
         if self._vectors is not None:
             return self._vectors
         p, q = self.weights

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from labelgap.checkpoints import slot
 from labelgap.kernels import Backend, get_backend, matmul, namespace, qr, svd, whole
@@ -267,8 +268,8 @@ class Iteration(NamedTuple):
 
     number: int
     objective: float
-    feature_factors: Array
-    label_factors: Array
+    feature_factors: NDArray
+    label_factors: NDArray
 
 
 @dataclass(frozen=True)
@@ -341,10 +342,11 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
             advance(f"F = {fit.history[-1]:.6g}")
             if resumed:
                 kept.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
-            stop = False
-            for callback in options.callbacks:  # each is told, whatever those before it said
-                stop = bool(callback(Iteration(fit.n_iter, fit.history[-1], fit.W, fit.H))) or stop
-            return stop
+            if not options.callbacks:
+                return False
+            told = Iteration(fit.n_iter, fit.history[-1], backend.to_numpy(fit.W), backend.to_numpy(fit.H))
+            answers = [callback(told) for callback in options.callbacks]  # each is told, whatever others answer
+            return any(answers)
 
         try:
             with numbers_in_range(options.dtype):
