@@ -58,7 +58,7 @@ def both(make, *data, device="strict", **side):
     return [make(device=name).fit(*data, **side) for name in ("cpu", device)]
 
 
-def agree(ours, theirs):
+def assert_agree(ours, theirs):
     np.testing.assert_allclose(theirs.objective_, ours.objective_, rtol=1e-10)
     assert theirs.status_ == ours.status_
     for name in ("feature_factors_", "label_factors_"):
@@ -76,7 +76,7 @@ def test_leml(loss, solver, gaps, form):
     def make(device):
         return LEML(K, loss=loss, solver=solver, dtype="float64", random_state=0, max_iter=50, device=device)
 
-    agree(*both(make, FORMS[form], GAPS if gaps else DATA.Y))
+    assert_agree(*both(make, FORMS[form], GAPS if gaps else DATA.Y))
 
 
 @pytest.mark.parametrize("features", [True, False], ids=["features", "no features"])
@@ -87,7 +87,7 @@ def test_one_class(loss, side, features):
         return OneClassMF(K, loss=loss, dtype="float64", random_state=0, max_iter=80, device=device)
 
     ours, theirs = both(make, DATA.X if features else None, DATA.Y, **SIDES[side])
-    agree(ours, theirs)
+    assert_agree(ours, theirs)
     if not features:
         np.testing.assert_allclose(theirs.decision_function(None), ours.decision_function(None), atol=1e-8)
 
@@ -97,7 +97,7 @@ def test_options_of_one_class(options):
     def make(device):
         return OneClassMF(K, dtype="float64", random_state=0, max_iter=80, device=device, **OPTIONS[options])
 
-    agree(*both(make, FORMS["sparse"], DATA.Y))
+    assert_agree(*both(make, FORMS["sparse"], DATA.Y))
 
 
 @pytest.mark.parametrize("side", ["plain", "all"])
@@ -106,13 +106,13 @@ def test_shards_on_a_device(side, features):
     def make(device):
         return OneClassMF(K, dtype="float64", random_state=0, max_iter=80, device=device)
 
-    agree(*both(make, DATA.X if features else None, DATA.Y, device="strict shards", **SIDES[side]))
+    assert_agree(*both(make, DATA.X if features else None, DATA.Y, device="strict shards", **SIDES[side]))
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["many rows", "few rows"])
 def test_more_features_than_rows(wide):
     X, Y = (DATA.X[:5], DATA.Y[:5]) if wide else (DATA.X, DATA.Y)
-    agree(*both(lambda device: LEML(2, dtype="float64", random_state=0, device=device), X, Y))
+    assert_agree(*both(lambda device: LEML(2, dtype="float64", random_state=0, device=device), X, Y))
 
 
 @pytest.mark.parametrize("past", [False, True])
@@ -204,4 +204,4 @@ def test_sparse_rows_in_shards_with_more_features_than_rows():
     X = sp.random_array((30, 50), density=0.3, random_state=0, format="csr")
     make = {"dtype": "float64", "random_state": 0}
     ours, theirs = (LEML(2, device=name, **make).fit(X, DATA.Y[:30]) for name in ("cpu", "strict shards"))
-    agree(ours, theirs)
+    assert_agree(ours, theirs)
