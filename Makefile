@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test docs bench clean
+.PHONY: demo lint check test docs bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "labelgap needs Python 3.11 or later: make PYTHON=...")'
@@ -15,10 +15,16 @@ $(READY): pyproject.toml
 demo: $(READY)
 	$(BIN)/labelgap demo --output demo
 
-test: $(READY)
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/oxlint --deny-warnings src/labelgap/serve/reviews/page
+
+check: lint
+	$(BIN)/pytest --quick --numprocesses=2 --dist=worksteal
+
+test: lint
 	$(BIN)/pytest --numprocesses=2 --dist=loadfile
 
 docs: $(READY)

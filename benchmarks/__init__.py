@@ -1,1 +1,1 @@
-"""Timings on one machine: each module runs as ``python -m benchmarks.<name>``."""
+"""Benchmarks; each module runs as ``python -m benchmarks.<name>``."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` runs them all, one after the other, but for those that compare with installed peers."""
+"""``python -m benchmarks`` runs all benchmarks except those that need other packages."""
 
 from benchmarks import clustering, completion, neighbors, one_class, products, reader, scale, scaling, solver
 

@@ -1,8 +1,8 @@
-"""How far the probabilities of ``labelgap.complete`` can be trusted.
+"""Calibration of the probabilities of ``labelgap.complete``.
 
-Of a whole label matrix 60 % of the cells stay known; ``complete`` fills the rest. Its expected calibration error is
-printed as ``complete`` reports it (known cells held out in folds) and as it is on the cells that it filled, whose
-truth it never saw; also for the cells with a probability above 0.05 alone, since nearly all others are surely a no.
+In a complete label matrix 60 % of the cells stay known; ``complete`` fills the others. The expected calibration error
+is printed as ``complete`` reports it (from known cells held out in folds), as it is on the filled cells, and as it is
+on the filled cells with a probability above 0.05, since nearly all others are clearly negative.
 
     python -m benchmarks.calibrated [bibtex robotics cooking] [--known 0.6] [--seed 0] [--by LEML one-vs-all]
 """
@@ -19,12 +19,12 @@ from labelgap import LEML, BinaryRelevance, complete, hide_cells
 from labelgap.gaps import calibration_error, reliability
 from labelgap.observations import as_labels
 
-LIKELY = 0.05
+MIN_LIKELY = 0.05
 MODELS = {"LEML": LEML(100, random_state=0), "one-vs-all": BinaryRelevance(loss="squared")}
 
 
 def load(name: str) -> tuple[Any, Any]:
-    """Return features and whole labels."""
+    """Return features and complete labels."""
     if name in ("robotics", "cooking"):
         return documents(name, 5)
     dataset, X, _ = normalised(name)
@@ -46,18 +46,18 @@ def main() -> None:
         for title in options.by:
             estimator = MODELS[title]
             start = time.perf_counter()
-            found = complete(X, gapped, estimator, random_state=options.seed)
+            completed = complete(X, gapped, estimator, random_state=options.seed)
             seconds = time.perf_counter() - start
-            p, yes = found.probabilities[hidden], truth[hidden]
-            likely = p > LIKELY
-            errors = [calibration_error(p, yes), calibration_error(p[likely], yes[likely])]
-            rows.append([name, title, found.calibration_error, *errors, seconds])
-            curves.append((name, title, reliability(p, yes)))
-    header = ["data", "by", "error, folds", "error, filled cells", f"those above {LIKELY}", "seconds"]
+            p, truth_hidden = completed.probabilities[hidden], truth[hidden]
+            likely = p > MIN_LIKELY
+            errors = [calibration_error(p, truth_hidden), calibration_error(p[likely], truth_hidden[likely])]
+            rows.append([name, title, completed.calibration_error, *errors, seconds])
+            curves.append((name, title, reliability(p, truth_hidden)))
+    header = ["data", "by", "error, folds", "error, filled cells", f"filled cells above {MIN_LIKELY}", "seconds"]
     show(f"Expected calibration error, {options.known:.0%} of the cells known", header, rows)
     for name, title, curve in curves:
         points = "  ".join(f"{mean:.2f}→{share:.2f}" for mean, share, _ in curve)
-        print(f"{name}, {title}: probability → share of yeses: {points}")
+        print(f"{name}, {title}: probability → share of positives: {points}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""K-means: ours against scikit-learn's from the same seeds, and what a limit on the size of clusters costs.
+"""K-means of labelgap and scikit-learn from the same seeds, and the cost of a limit on the size of clusters.
 
-Run as ``python -m benchmarks.clustering`` with LABELGAP_DATA set. Both sides do the same rounds from the same seeds,
-turn by turn, and their sums of squares are compared. Seeds are drawn among the same number of rows.
+Run as ``python -m benchmarks.clustering`` with LABELGAP_DATA set. Both run the same number of rounds from the same
+seeds, in turn, and their sums of squares are compared. Seeds are drawn from the same number of rows.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.common import best_of, normalised, show
-from labelgap.clustering import Clustering, cluster, different_rows
-from labelgap.clustering.rows import Rows
-from labelgap.clustering.seeds import SEED_ROWS, SEED_ROWS_PER_CLUSTER, draw_seeds
+from labelgap.clustering import Clustering, cluster, draw_distinct_rows
+from labelgap.clustering.kmeans import MIN_SEED_SAMPLE, SEED_SAMPLE_PER_CLUSTER, RowMatrix, draw_seeds
 
 ROUNDS = 5
 CASES = (("eurlex", (3, 50, 300, 1000)), ("mediamill", (5, 50, 500)))
 
 
-def sum_of_squares(X: Any, found: Clustering, labels: NDArray) -> float:
+def sum_of_squares(X: Any, clustering: Clustering, labels: NDArray) -> float:
     """Return Σ ‖x_i − c_{l(i)}‖² from the means of the clusters."""
-    rows, counts = Rows(X), np.bincount(labels, minlength=len(found.centers))
-    means = rows.means(labels, counts)
+    rows, counts = RowMatrix(X), np.bincount(labels, minlength=len(clustering.centers))
+    means = rows.compute_means(labels, counts)
     inside = rows.squares.sum() - counts @ (means**2).sum(axis=1)
-    return float(inside + counts @ ((means - found.centers) ** 2).sum(axis=1))
+    return float(inside + counts @ ((means - clustering.centers) ** 2).sum(axis=1))
 
 
 def lloyd_of_scikit_learn(X: Any, seeds: NDArray) -> KMeans:
@@ -40,8 +39,8 @@ def lloyd_of_scikit_learn(X: Any, seeds: NDArray) -> KMeans:
 
 def compare(X: Any, n_clusters: int) -> tuple[float, float, float, float]:
     """Return the seconds of scikit-learn's and our seeds, and of scikit-learn's and our rounds."""
-    rows, size = Rows(X), max(SEED_ROWS, SEED_ROWS_PER_CLUSTER * n_clusters)
-    sample = different_rows(X, size, np.random.RandomState(0))
+    rows, size = RowMatrix(X), max(MIN_SEED_SAMPLE, SEED_SAMPLE_PER_CLUSTER * n_clusters)
+    sample = draw_distinct_rows(X, size, np.random.RandomState(0))
     seeds = draw_seeds(rows, n_clusters, np.random.RandomState(0))
 
     theirs: list[KMeans] = []
@@ -64,21 +63,21 @@ def compare(X: Any, n_clusters: int) -> tuple[float, float, float, float]:
 
 
 def in_turn(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:
-    """Return the seconds of two rivals, the better of two runs each."""
+    """Return the seconds of two functions, for each the better of two runs."""
     seconds = [(best_of(first, 1), best_of(second, 1)) for _ in range(2)]
-    return min(one for one, _ in seconds), min(other for _, other in seconds)
+    return min(pair[0] for pair in seconds), min(pair[1] for pair in seconds)
 
 
 def limits(X: Any, n_clusters: int) -> Iterator[tuple[Any, ...]]:
-    """Yield what a limit does: the largest cluster, the sum of squares, rows at their nearest centre, seconds."""
+    """Yield a table row for each limit on the size of clusters."""
     for balance in (None, 2.0, 1.1):
-        found: list[tuple[Clustering, NDArray]] = []
+        results: list[tuple[Clustering, NDArray]] = []
 
-        def work(found: list = found, balance: float | None = balance) -> None:
-            found.append(cluster(X, n_clusters, rng=np.random.RandomState(0), balance=balance))
+        def work(results: list = results, balance: float | None = balance) -> None:
+            results.append(cluster(X, n_clusters, rng=np.random.RandomState(0), balance=balance))
 
         seconds = best_of(work, 1)
-        clustering, labels = found[0]
+        clustering, labels = results[0]
         nearest = float(np.mean(clustering.assign(X) == labels))
         yield n_clusters, balance, np.bincount(labels).max(), sum_of_squares(X, clustering, labels), nearest, seconds
 
@@ -98,7 +97,7 @@ def main() -> None:
     X = normalised("eurlex")[1]
     show(
         "eurlex: clusters of at most balance · n / C rows",
-        ("clusters", "balance", "largest", "sum of squares", "at the nearest centre", "s"),
+        ("clusters", "balance", "largest", "sum of squares", "share at nearest centre", "s"),
         [row for n_clusters in (3, 50, 300) for row in limits(X, n_clusters)],
     )
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: data, timing, printing."""
+"""Functions that the benchmarks share: data, timing, printing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from labelgap.runtime import n_threads
 
 
 def best_of(work: Callable[[], Any], repeats: int = 5) -> float:
-    """Return the shortest of a few runs, in seconds."""
+    """Return the seconds of the fastest of several runs."""
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -31,13 +31,13 @@ def best_of(work: Callable[[], Any], repeats: int = 5) -> float:
 def normalised(name: str) -> tuple[Dataset, Any, Any]:
     """Return a dataset, and its training and test rows scaled to unit length."""
     if "LABELGAP_DATA" not in os.environ:
-        sys.exit("This benchmark needs real data: set LABELGAP_DATA to the folder that holds it.")
+        sys.exit("This benchmark needs real data: set LABELGAP_DATA to the folder that contains the data sets.")
     dataset = load_dataset(name)
     return dataset, normalize(dataset.X_train), normalize(dataset.X_test)
 
 
 def show(title: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table, and the machine it was measured on."""
+    """Print a table, and the threads and versions it was measured with."""
     table = Table(*header, title=title)
     for row in rows:
         table.add_row(*(f"{cell:.4g}" if isinstance(cell, float) else str(cell) for cell in row))

@@ -1,6 +1,7 @@
-"""FastXML beside omikuji's Parabel, and what more trees bring.
+"""FastXML compared with omikuji's Parabel, and its precision by the number of trees.
 
-Run as ``python -m benchmarks.fastxml [beside] [trees] [--sets SET …]``; without omikuji its rows are left out.
+Run as ``python -m benchmarks.fastxml [compare] [trees] [--sets SET …]``; rows of omikuji are left out if it is not
+installed.
 """
 
 from __future__ import annotations
@@ -22,22 +23,25 @@ COUNTS = (1, 2, 5, 10, 20, 50)
 
 
 def warm_up() -> None:
-    """Compile, or load what was compiled before, so that no time below is that of it."""
+    """Compile the kernels, or load compiled ones, so that no measured time includes it."""
     X = np.random.default_rng(0).random((50, 3))
     FastXML(2).fit(X, X > 0.5).predict_topk(X, 1)
 
 
-def beside(sets: Sequence[str] = SETS) -> None:
-    """Print P@k, the times of both and their ratio, each on all cores, one after the other."""
+def compare(sets: Sequence[str] = SETS) -> None:
+    """Print P@k and the times of both methods, each on all cores, and their ratio."""
     warm_up()
     for name in sets:
         data, X, X_new = normalised(name)
-        given, test = (X, data.Y_train, X_new), as_labels(data.Y_test)
-        rows = [*measure_peers(given, test, peers=PARABEL), measure("FastXML", FastXML(random_state=0), given, test)]
+        data_split, test = (X, data.Y_train, X_new), as_labels(data.Y_test)
+        rows = [
+            *measure_peers(data_split, test, peers=PARABEL),
+            measure("FastXML", FastXML(random_state=0), data_split, test),
+        ]
         first = rows[0]
         show(
             f"{name}, every label known",
-            ("method", "P@1", "P@3", "P@5", "training, s", "ratio", "prediction, ms a row", "ratio", "model, MB"),
+            ("method", "P@1", "P@3", "P@5", "training, s", "ratio", "prediction, ms per row", "ratio", "model, MB"),
             [
                 (*row[:5], row.seconds / first.seconds, row.ms_a_row, row.ms_a_row / first.ms_a_row, row.megabytes)
                 for row in rows
@@ -46,7 +50,7 @@ def beside(sets: Sequence[str] = SETS) -> None:
 
 
 def trees(sets: Sequence[str] = SETS) -> None:
-    """Print P@k of the first trees of a forest."""
+    """Print P@k of the first trees of a forest, for several numbers of trees."""
     for name in sets:
         data, X, X_new = normalised(name)
         test, model = as_labels(data.Y_test), FastXML(COUNTS[-1], random_state=0).fit(X, data.Y_train)
@@ -57,16 +61,16 @@ def trees(sets: Sequence[str] = SETS) -> None:
         show(f"{name}, FastXML", ("trees", "P@1", "P@3", "P@5"), rows)
 
 
-PARTS: dict[str, Callable[..., None]] = {"beside": beside, "trees": trees}
+PARTS: dict[str, Callable[..., None]] = {"compare": compare, "trees": trees}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them by default")
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="parts to run (default: all)")
     parser.add_argument("--sets", nargs="+", default=SETS)
-    given = parser.parse_args()
-    for name in given.parts or PARTS:
-        PARTS[name](given.sets)
+    args = parser.parse_args()
+    for name in args.parts or PARTS:
+        PARTS[name](args.sets)
 
 
 if __name__ == "__main__":

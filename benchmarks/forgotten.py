@@ -1,12 +1,12 @@
-"""Forgotten tags found again: three in ten tags of the Stack Exchange cooking set are removed, then looked for.
+"""Detection of missing tags: 30 % of the tags of the Stack Exchange cooking set are removed, then searched for.
 
-Both sides rank the cells without a tag. cleanlab's multi-label finder gets out-of-fold probabilities of a logistic
-regression for each tag on the same features; ours is ``labelgap.audit`` with linear models. Printed are the precision
-of the first 500 suggestions, the area under the precision–recall curve over the cells without a tag, the precision
-that was expected, and the share that was estimated to be missing.
+``labelgap.audit`` with linear models and cleanlab's multi-label ranking both rank the cells without a tag; cleanlab
+gets out-of-fold probabilities of a logistic regression for each tag on the same features. The table shows the
+precision of the first 500 suggestions, the area under the precision–recall curve over the cells without a tag, the
+expected precision, and the estimated share of missing tags.
 
-Only removed tags count as hits. Those that people forgot themselves count as mistakes of both sides, and as missing
-in the estimate; an audit of the tags as they were, before any was removed, says how many these are by it.
+Only removed tags count as hits. Tags that were already missing in the data count as errors of both methods, and as
+missing in the estimate; an audit of the original tags estimates how many these are.
 
     python -m benchmarks.forgotten [--set cooking] [--keep 0.7] [--least 5] [--seed 0]
 """
@@ -28,47 +28,47 @@ from sklearn.metrics import average_precision_score
 
 from labelgap import BinaryRelevance, audit, hide_positives
 from labelgap.datasets import read_documents
-from labelgap.estimators.text.vectorizers import learn_words
-from labelgap.runtime import in_parallel
+from labelgap.estimators.tagger import learn_words
+from labelgap.runtime import run_parallel
 
 FIRST = 500
 
 
-def documents(name: str, least: int) -> tuple[sp.csr_array, sp.csr_array]:
+def documents(name: str, min_count: int) -> tuple[sp.csr_array, sp.csr_array]:
     """Return features and tags of a Stack Exchange set."""
     path = Path(os.environ["LABELGAP_DATA"]) / "stackexchange-text" / f"{name}.csv.zip"
-    found = read_documents(path, ["title", "content"], tags="tags", least=least)
-    return learn_words(found.texts, min_count=2)(found.texts, "float32"), sp.csr_array(found.Y)
+    result = read_documents(path, ["title", "content"], tags="tags", least=min_count)
+    return learn_words(result.texts, min_count=2)(result.texts, "float32"), sp.csr_array(result.Y)
 
 
 def out_of_fold(X: sp.csr_array, Y: sp.csr_array, n_folds: int, seed: int, C: float) -> NDArray:
-    """Return the probabilities of one logistic regression for each tag, of rows that it has not seen."""
+    """Return out-of-fold probabilities of a logistic regression for each tag."""
     fold = np.random.RandomState(seed).permutation(np.arange(X.shape[0]) % n_folds)
-    found = np.zeros(Y.shape, np.float32)
+    result = np.zeros(Y.shape, np.float32)
     columns = sp.csc_array(Y)
     X = X.astype(np.float64)
 
     def work(number: int, label: int) -> None:
-        train, held = fold != number, fold == number
+        train, held_out = fold != number, fold == number
         y = np.zeros(X.shape[0], bool)
         y[columns.indices[columns.indptr[label] : columns.indptr[label + 1]]] = True
         if not y[train].any():
             return
         model = LogisticRegression(C=C, solver="liblinear", random_state=0).fit(X[train], y[train])
-        found[held, label] = model.predict_proba(X[held])[:, 1]
+        result[held_out, label] = model.predict_proba(X[held_out])[:, 1]
 
     tasks: list[Callable[[], None]] = [
         lambda number=number, label=label: work(number, label)  # type: ignore[misc]
         for number in range(n_folds)
         for label in range(Y.shape[1])
     ]
-    for _ in in_parallel(tasks):
+    for _ in run_parallel(tasks):
         pass
-    return found
+    return result
 
 
 def by_cleanlab(Y: sp.csr_array, probabilities: NDArray) -> NDArray | None:
-    """Return how suspicious each cell is to cleanlab's multi-label ranking, or None where it is not installed."""
+    """Return cleanlab's score of each cell, higher for likelier errors, or None if cleanlab is not installed."""
     try:
         from cleanlab.multilabel_classification.rank import get_label_quality_scores_per_class
     except ImportError:
@@ -77,22 +77,22 @@ def by_cleanlab(Y: sp.csr_array, probabilities: NDArray) -> NDArray | None:
     return 1 - get_label_quality_scores_per_class(lists, probabilities.astype(float))
 
 
-def report(name: str, scores: NDArray, absent: NDArray, truth: NDArray, seconds: float, more: str = "") -> None:
+def report(name: str, scores: NDArray, absent: NDArray, truth: NDArray, seconds: float, note: str = "") -> None:
     """Print the precision of the first suggestions and the area under the curve."""
     suspicion, hits = scores[absent], truth[absent]
     first = np.argsort(-suspicion, kind="stable")[:FIRST]
     area = average_precision_score(hits, suspicion)
-    print(f"{name:44s} P@{FIRST} {hits[first].mean():.4f}   area {area:.4f}   {seconds:6.1f} s   {more}", flush=True)
+    print(f"{name:44s} P@{FIRST} {hits[first].mean():.4f}   area {area:.4f}   {seconds:6.1f} s   {note}", flush=True)
 
 
 def suggested(X: Any, Y: Any, estimator: Any, shape: tuple[int, int], seed: int) -> tuple[NDArray, str]:
-    """Return the probabilities of an audit in a matrix, and what it expects."""
-    found = audit(X, Y, estimator, random_state=seed)
+    """Return the ranks of an audit as a matrix of scores, and a note with its expectations."""
+    result = audit(X, Y, estimator, random_state=seed)
     scores = np.zeros(shape)
-    # By place, since the likeliest all have the probability 1.
-    scores[found.missing.rows, found.missing.labels] = np.arange(len(found.missing), 0, -1)
-    expected = found.missing.expected_precision(FIRST)
-    return scores, f"expected precision {expected:.3f}, estimated share missing {found.share_missing:.3f}"
+    # By rank, since many of the first suggestions have the probability 1.
+    scores[result.missing.rows, result.missing.labels] = np.arange(len(result.missing), 0, -1)
+    expected = result.missing.expected_precision(FIRST)
+    return scores, f"expected precision {expected:.3f}, estimated share missing {result.share_missing:.3f}"
 
 
 def main() -> None:
@@ -113,19 +113,19 @@ def main() -> None:
         seconds = time.perf_counter() - start
         scores = by_cleanlab(written, probabilities)
         if scores is None:
-            print("cleanlab is not installed: its rows are left out")
+            print("cleanlab is not installed; its rows are left out")
             break
         report(f"cleanlab, logistic regressions with C = {C:g}", scores, absent, truth, seconds)
     for loss, alpha in (("squared_hinge", 1.0), ("squared", 1.0), ("logistic", 0.1)):
         estimator = BinaryRelevance(alpha, loss=loss)
         start = time.perf_counter()
-        scores, more = suggested(X, written, estimator, Y.shape, options.seed)
-        report(f"labelgap audit, {loss}", scores, absent, truth, time.perf_counter() - start, more)
+        scores, note = suggested(X, written, estimator, Y.shape, options.seed)
+        report(f"labelgap audit, {loss}", scores, absent, truth, time.perf_counter() - start, note)
     before = audit(X, Y, BinaryRelevance(loss="squared"), random_state=options.seed).share_missing
     after = audit(X, written, BinaryRelevance(loss="squared"), random_state=options.seed).share_missing
     print(
-        f"estimated share missing, squared: {before:.3f} before tags were removed, {after:.3f} after; so removed "
-        f"were {1 - (1 - after) / (1 - before):.3f}, in truth {removed / Y.nnz:.3f}"
+        f"estimated share missing, squared: {before:.3f} before tags were removed, {after:.3f} after; "
+        f"estimated share removed {1 - (1 - after) / (1 - before):.3f}, true share {removed / Y.nnz:.3f}"
     )
 
 

@@ -1,10 +1,10 @@
-"""Further rows and labels: ``partial_fit`` beside a full refit. Run as ``python -m benchmarks.incremental``.
+"""New rows and labels: ``partial_fit`` compared with a full refit. Run as ``python -m benchmarks.incremental``.
 
-A model knows 90 % of the training rows, in a random order, and 95 % of the labels. The others come, and it is (a)
-fitted anew on everything, (b) grown with the rows of before at hand, (c) grown without them. In (c) nobody can tell
-which of the old rows have a new label; they count as those that have not. Everything is scored on the test rows and
-all labels. Asked of (b): P@1 within half a point of (a), in a fifth of its time. CPU seconds are of all threads:
-what else runs on the machine changes them less than the time on the clock.
+A model is first fitted on 90 % of the training rows, in a random order, and 95 % of the labels. For the other rows
+and labels it is (a) fitted again on everything, (b) updated with the past rows, (c) updated without them. In (c) the
+new labels of past rows are not known and count as negative. All models are scored on the test rows and all labels.
+The target for (b) is a P@1 within half a point of (a) in a fifth of its time. CPU seconds are those of all threads;
+other processes change them less than the elapsed time.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ MODELS: dict[str, Callable[[], Any]] = {
     "LEML logistic": lambda: LEML(loss="logistic", random_state=0),
     "OneClassMF": lambda: OneClassMF(random_state=0),
 }
-SLOW = ("LEML logistic",)  # visits every cell: on Bibtex alone
+SLOW = ("LEML logistic",)  # visits every cell: on Bibtex only
 
 
 class Growth(NamedTuple):
-    """Training rows and labels in the order in which they come, and how many of them were there first."""
+    """Training rows and labels in their order of arrival, and the numbers of first rows and labels."""
 
     X: Any
     Y: Any
@@ -44,7 +44,7 @@ class Growth(NamedTuple):
 
 
 def growth(name: str, seed: int = 0) -> Growth:
-    """Return a dataset of which a tenth of the rows and a twentieth of the labels come later."""
+    """Return a dataset in which the last tenth of the rows and the last twentieth of the labels are new."""
     dataset, X, X_test = normalised(name)
     Y, Y_test = (sp.csr_array(labels) for labels in (dataset.Y_train, dataset.Y_test))
     rng = np.random.default_rng(seed)
@@ -54,9 +54,9 @@ def growth(name: str, seed: int = 0) -> Growth:
 
 
 def ways(data: Growth) -> dict[str, Callable[[Any], Any]]:
-    """Return three ways in which a model of the first rows and labels learns everything."""
-    past, further = slice(data.rows), slice(data.rows, None)
-    rows, before = (data.X[further], data.Y[further]), (data.X[past], data.Y[past])
+    """Return three ways to update a model of the first rows and labels."""
+    past, new = slice(data.rows), slice(data.rows, None)
+    rows, before = (data.X[new], data.Y[new]), (data.X[past], data.Y[past])
     return {
         "(a) full refit": lambda model: model.fit(data.X, data.Y),
         "(b) with past": lambda model: model.partial_fit(*rows, past=before),
@@ -65,15 +65,15 @@ def ways(data: Growth) -> dict[str, Callable[[Any], Any]]:
 
 
 def fastest(base: Any, work: Callable[[Any], Any], repeats: int) -> tuple[Any, float, float]:
-    """Return what the last run on a copy of a model made, the shortest time of all, and the least CPU time."""
-    seconds, made = [], None
+    """Return the model of the last run, the shortest time of all runs, and the shortest CPU time."""
+    seconds, result = [], None
     for _ in range(repeats):
         model = copy.deepcopy(base)
         start = time.perf_counter(), time.process_time()
-        made = work(model)
+        result = work(model)
         seconds.append((time.perf_counter() - start[0], time.process_time() - start[1]))
     elapsed, cpu = np.min(seconds, axis=0)
-    return made, float(elapsed), float(cpu)
+    return result, float(elapsed), float(cpu)
 
 
 def precisions(model: Any, data: Growth) -> list[float]:
@@ -86,29 +86,29 @@ def compare(name: str, model: str, repeats: int, seed: int) -> list[tuple[Any, .
     """Return a row of the table for each way."""
     data = growth(name, seed)
     base = MODELS[model]().fit(data.X[: data.rows], data.Y[: data.rows, : data.labels])
-    found, times, table = [], [], []
+    results, times, table = [], [], []
     for way, work in ways(data).items():
         fitted, *seconds = fastest(base, work, 1 if model in SLOW else repeats)
-        found.append(precisions(fitted, data))
+        results.append(precisions(fitted, data))
         times.append(seconds)
         ratios = np.divide(seconds, times[0])
-        table.append((model, way, *found[-1], found[-1][0] - found[0][0], *seconds, *map(float, ratios)))
+        table.append((model, way, *results[-1], results[-1][0] - results[0][0], *seconds, *map(float, ratios)))
     return table
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("datasets", nargs="*", default=["bibtex", "delicious"])
-    options.add_argument("--models", nargs="*", choices=tuple(MODELS), default=list(MODELS))
-    options.add_argument("--repeats", type=int, default=3, help="the shortest time of so many runs counts")
-    options.add_argument("--seed", type=int, default=0, help="decides which rows and labels come later")
-    given = options.parse_args()
-    for name in given.datasets:
-        models = [model for model in given.models if name == "bibtex" or model not in SLOW]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("datasets", nargs="*", default=["bibtex", "delicious"])
+    parser.add_argument("--models", nargs="*", choices=tuple(MODELS), default=list(MODELS))
+    parser.add_argument("--repeats", type=int, default=3, help="number of runs; the shortest time counts")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the choice of new rows and labels")
+    args = parser.parse_args()
+    for name in args.datasets:
+        models = [model for model in args.models if name == "bibtex" or model not in SLOW]
         show(
-            f"{name}: 10 % new rows, 5 % new labels, seed {given.seed}",
-            ("model", "way", *(f"P@{k}" for k in DEPTHS), "P@1 over (a)", "seconds", "CPU s", "of (a)", "CPU of (a)"),
-            [row for model in models for row in compare(name, model, given.repeats, given.seed)],
+            f"{name}: 10 % new rows, 5 % new labels, seed {args.seed}",
+            ("model", "way", *(f"P@{k}" for k in DEPTHS), "P@1 − (a)", "seconds", "CPU s", "of (a)", "CPU of (a)"),
+            [row for model in models for row in compare(name, model, args.repeats, args.seed)],
         )
 
 

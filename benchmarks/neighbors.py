@@ -1,8 +1,7 @@
-"""Nearest rows: ours against scikit-learn's brute force and SciPy's product, and approximate against exact search.
+"""Nearest rows: labelgap, scikit-learn's brute force and SciPy's product; approximate and exact search.
 
-Run as ``python -m benchmarks.neighbors`` with LABELGAP_DATA set. Both sides rank the same queries, and their
-similarities are compared before anything is shown. SciPy's time is that of the product alone, block by block; what
-ranks its rows would come on top.
+Run as ``python -m benchmarks.neighbors`` with LABELGAP_DATA set. Both rank the same queries, and their
+similarities are compared first. SciPy's time is that of the product in blocks, without the ranking of its rows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ WIDTHS = (16, 32, 64, 128, 256)
 
 
 def sparse_cases() -> Iterator[tuple[str, Any, Any, int]]:
-    """Yield name, queries, rows and k: features of new rows, and label vectors among themselves."""
+    """Yield name, queries, rows and k: the features of new rows, and label vectors."""
     eurlex, X, X_new = normalised("eurlex")
     yield "Eurlex, features of test rows", X_new, X, 10
     for name, labels, k in (("Eurlex", eurlex.Y_train, 100), ("Mediamill", normalised("mediamill")[0].Y_train, 300)):
@@ -35,7 +34,7 @@ def sparse_cases() -> Iterator[tuple[str, Any, Any, int]]:
 
 
 def compare_sparse(queries: Any, rows: Any, k: int) -> tuple[float, float, float]:
-    """Return the seconds of ours, of scikit-learn's and of SciPy's product."""
+    """Return the seconds of labelgap, of scikit-learn and of SciPy's product."""
     ours = ExactNeighbors().fit(rows)
     theirs = NearestNeighbors(n_neighbors=k, algorithm="brute", metric="cosine").fit(rows)
     similarities = ours.search(queries, k)[1]
@@ -66,9 +65,11 @@ def dense_cases() -> Iterator[tuple[str, NDArray, NDArray]]:
     yield "points around 4,000 centres", points[200_000:], points[:200_000]
 
 
-def recall(found: NDArray, expected: NDArray) -> float:
-    """Return the share of the expected indices that were found."""
-    return float(np.mean([np.isin(wanted, got).mean() for wanted, got in zip(expected, found, strict=True)]))
+def recall(indices: NDArray, expected: NDArray) -> float:
+    """Return the share of the expected indices among the returned ones."""
+    return float(
+        np.mean([np.isin(expected_row, row).mean() for expected_row, row in zip(expected, indices, strict=True)])
+    )
 
 
 def compare_dense(queries: NDArray, rows: NDArray, k: int) -> Iterator[tuple[str, float, float, float, float]]:
@@ -80,10 +81,10 @@ def compare_dense(queries: NDArray, rows: NDArray, k: int) -> Iterator[tuple[str
     index = ApproximateNeighbors().fit(rows)
     building = best_of(lambda: index.search(queries[:1], k), 1)
     for index.search_width in WIDTHS:
-        found, _ = index.search(queries, k)
+        indices, _ = index.search(queries, k)
         fast = best_of(lambda: index.search(queries, k), 2) / len(queries)
         name = f"approximate, width {index.search_width}"
-        yield name, building, 1e3 * fast, recall(found, expected), slow / fast
+        yield name, building, 1e3 * fast, recall(indices, expected), slow / fast
 
 
 def main() -> None:
@@ -92,12 +93,23 @@ def main() -> None:
         ours, theirs, product = compare_sparse(queries, points, k)
         size = f"{queries.shape[0]:,} of {points.shape[0]:,}"
         rows.append((name, size, k, ours, theirs, product, theirs / ours, product / ours))
-    header = ("sparse rows, cosine", "queries", "k", "ours s", "scikit-learn s", "SciPy s", "ratio", "ratio to SciPy")
+    header = (
+        "sparse rows, cosine",
+        "queries",
+        "k",
+        "labelgap s",
+        "scikit-learn s",
+        "SciPy s",
+        "ratio",
+        "ratio to SciPy",
+    )
     show("The k nearest sparse rows", header, rows)
     for name, queries, points in dense_cases():
         title = f"{name}: 10 nearest of {points.shape[0]:,} × {points.shape[1]}, {len(queries):,} queries"
         show(
-            title, ("search", "build s", "ms a query", "recall@10", "ratio"), list(compare_dense(queries, points, 10))
+            title,
+            ("search", "build s", "ms per query", "recall@10", "ratio"),
+            list(compare_dense(queries, points, 10)),
         )
 
 

@@ -1,8 +1,9 @@
-"""The cost of the one-class objective against positives and cells. Run as ``python -m benchmarks.one_class``.
+"""Cost of the one-class objective by the number of positives and of cells. Run as ``python -m benchmarks.one_class``.
 
 LR-wSQ with sparse features and a row graph: the seconds of a model (value and gradient) and of a Hessian product, in
-W and in H. Linear in the positives means an exponent of at most 1 there; free of n·L means one near 0 when labels are
-added and the positives stay as many, for which only the (n + L) k² of the Gram matrices may grow.
+W and in H. An exponent of at most 1 in the number of positives means linear cost. An exponent near 0 in the number of
+labels, with a constant number of positives, means that the cost does not depend on n·L; only the (n + L) k² of the
+Gram matrices may grow.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from labelgap.datasets import make_sparse_multilabel
 from labelgap.kernels import cpu
 from labelgap.losses import Logistic, Squared
 from labelgap.objectives import Features, Problem
+from labelgap.objectives.base import Graph, GraphPenalty
 from labelgap.objectives.cells import Weights
-from labelgap.objectives.graph import Graph, GraphPenalty
-from labelgap.objectives.one_class import OneClass
+from labelgap.objectives.positive_unlabelled import PositiveUnlabelled
 from labelgap.runtime import threads
 
 ROWS, FEATURES, FEATURES_PER_ROW, COMPONENTS = 20_000, 2_000, 20, 64
@@ -37,7 +38,7 @@ def problem(labels: int, positives_per_row: int) -> Problem:
     positives.sum_duplicates()
     ring = sp.diags_array([1.0, 1.0], offsets=[1, -1], shape=(ROWS, ROWS), format="csr")
     return Problem.of(
-        OneClass(Logistic(), Squared(), -1.0, Weights.of(1.0, 0.1)).cells(positives, cpu, np.float32),
+        PositiveUnlabelled(Logistic(), Squared(), -1.0, Weights.of(1.0, 0.1)).bind(positives, cpu, np.float32),
         Features(X, cpu, np.float32, constant=True),
         alpha=1.0,
         left_terms=[GraphPenalty(Graph.of(ring, cpu, np.float32), 1.0)],
@@ -46,11 +47,10 @@ def problem(labels: int, positives_per_row: int) -> Problem:
 
 def seconds(labels: int, positives_per_row: int) -> list[float]:
     """Return the seconds of a model and of a product in W, then in H."""
-    one, rng = problem(labels, positives_per_row), np.random.default_rng(0)
+    bound, rng = problem(labels, positives_per_row), np.random.default_rng(0)
     W, H = (rng.standard_normal((size, COMPONENTS)).astype(np.float32) for size in (FEATURES + 1, labels))
-    return [
-        time for objective, at in ((one.given_right(H), W), (one.given_left(W), H)) for time in _times(objective, at)
-    ]
+    pairs = (bound.objective_in_left(H), W), (bound.objective_in_right(W), H)
+    return [time for objective, at in pairs for time in _times(objective, at)]
 
 
 def _times(objective: Any, at: Any) -> tuple[float, float]:
@@ -63,13 +63,13 @@ def main() -> None:
     for name, sizes in RANGES.items():
         times = np.array([seconds(**(BASE | {name: size})) for size in sizes])
         rows = [
-            (what, *(float(1e3 * t) for t in times[:, column]), exponent(sizes, times[:, column]))
-            for column, what in enumerate(("model in W", "product in W", "model in H", "product in H"))
+            (part, *(float(1e3 * t) for t in times[:, column]), exponent(sizes, times[:, column]))
+            for column, part in enumerate(("model in W", "product in W", "model in H", "product in H"))
         ]
         fixed = ", ".join(f"{key} {value:,}" for key, value in BASE.items() if key != name)
         show(
             f"LR-wSQ, {ROWS:,} rows, {fixed}: milliseconds against {name}",
-            ("what", *(f"{size:,}" for size in sizes), "exponent"),
+            ("part", *(f"{size:,}" for size in sizes), "exponent"),
             rows,
         )
 

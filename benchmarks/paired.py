@@ -1,4 +1,4 @@
-"""Figures of several methods on the same masks or splits: means, standard errors and paired differences."""
+"""Results of several methods on the same masks or splits: means, standard errors and paired differences."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# What one method reached on one mask or split: a number for each measure, the seconds of training, and remarks.
+# The result of a method on one mask or split: the value of each measure, the training seconds, and notes.
 Result = dict[str, Any]
 
 
 def values(results: Sequence[Result], measure: str) -> NDArray[np.float64]:
-    """Return one measure, mask by mask."""
+    """Return the values of one measure."""
     return np.array([result[measure] for result in results])
 
 
@@ -33,7 +33,7 @@ def figures(results: Sequence[Result], measures: Sequence[str]) -> list[str]:
 
 
 def lead(results: Sequence[Result], over: Sequence[Result], measures: Sequence[str]) -> list[str]:
-    """Return by how much results are higher than others on the same masks, as mean ± standard error.
+    """Return the paired differences of results to others on the same masks, as mean ± standard error.
 
     >>> lead([{"P@1": 3.0}, {"P@1": 6.0}], [{"P@1": 2.0}, {"P@1": 5.0}], ["P@1"])
     ['+1.00 ± 0.00']
@@ -42,7 +42,7 @@ def lead(results: Sequence[Result], over: Sequence[Result], measures: Sequence[s
 
 
 def describe(result: Result, measures: Sequence[str]) -> str:
-    """Return one result in a line.
+    """Return a result as one line of text.
 
     >>> describe({"P@1": 50.0, "P@5": 25.0, "seconds": 1.5}, ["P@1", "P@5"])
     'P@1 50.00, P@5 25.00 in 1.50 s'

@@ -1,9 +1,9 @@
-"""What a user would install instead: other packages behind one call each.
+"""Other packages for the same task, each behind one function.
 
 A classifier takes (X_train, Y_train, X_test, k), a recommender (Y_train, k, user_features, item_features); both
-return :class:`Ranked`. Parameters are the package's defaults unless the caller names others. Seconds are those of
-training alone, with the reading of the text file for omikuji, which takes no arrays. Packages are imported when they
-are called; none of them is a requirement of labelgap, and one that is not there is skipped with the reason.
+return :class:`Ranked`. Parameters are the package's defaults unless the caller sets them. Seconds are those of
+training; for omikuji, which takes no arrays, they include reading a text file. Packages are imported when they are
+called. None of them is a requirement of labelgap; a missing one is skipped with the reason.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from labelgap.datasets import write_xmc
 class Ranked(NamedTuple):
     """The k best labels of each row, shape (n, k), best first, −1 where there are fewer.
 
-    With the seconds of training, and those of ranking where the package was asked for nothing else in them.
+    ``seconds`` is the training time, ``ranking_seconds`` the time of the ranking if it could be measured alone.
     """
 
     best: NDArray[np.int64]
     seconds: float
-    asked: float = float("nan")
+    ranking_seconds: float = float("nan")
 
     def scores(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the ranking as labelgap's metrics take it."""
@@ -45,7 +45,7 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True)
 class Peer:
-    """A method of another package: its name here, the module and the distribution it comes from, and the call."""
+    """A method of another package: its name, module and distribution, and the function that runs it."""
 
     name: str
     module: str
@@ -53,7 +53,7 @@ class Peer:
     rank: Callable[..., Ranked]
 
     def unavailable(self) -> str | None:
-        """Return why it cannot run here, or None."""
+        """Return the reason why it cannot run, or None."""
         try:
             metadata.version(self.distribution)
         except metadata.PackageNotFoundError:
@@ -70,7 +70,7 @@ class Peer:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what the work gives, and its seconds."""
+    """Return the result of a function and its seconds."""
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start
@@ -78,26 +78,26 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what compiled code writes to the terminal: thousands of lines of progress that hide the results."""
+    """Discard what compiled code writes to the terminal: thousands of progress lines that would hide the results."""
     sys.stdout.flush()
     sys.stderr.flush()
-    kept = [os.dup(1), os.dup(2)]
+    saved_descriptors = [os.dup(1), os.dup(2)]
     with open(os.devnull, "w") as sink:
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     try:
         yield
     finally:
-        for descriptor, copy in zip((1, 2), kept, strict=True):
+        for descriptor, copy in zip((1, 2), saved_descriptors, strict=True):
             os.dup2(copy, descriptor)
             os.close(copy)
 
 
-def padded(rows: Sequence[Sequence[int]], k: int) -> NDArray[np.int64]:
-    """Return rows of at most k labels as one array, with −1 in the places left open."""
+def pad_rows(rows: Sequence[Sequence[int]], k: int) -> NDArray[np.int64]:
+    """Return rows of at most k labels as one array, padded with −1."""
     best = np.full((len(rows), k), -1, np.int64)
-    for place, row in zip(best, rows, strict=True):
-        place[: len(row)] = row[:k]
+    for target, row in zip(best, rows, strict=True):
+        target[: len(row)] = row[:k]
     return best
 
 
@@ -105,7 +105,7 @@ def padded(rows: Sequence[Sequence[int]], k: int) -> NDArray[np.int64]:
 
 
 def rank_by_omikuji(X_train: Any, Y_train: Any, X_test: Any, k: int, **settings: Any) -> Ranked:
-    """Train omikuji's trees on a text file and rank row by row, as its Python interface asks for."""
+    """Train omikuji's trees on a text file and rank row by row, as its Python interface requires."""
     import omikuji
 
     parameters = omikuji.Model.default_hyper_param()
@@ -117,8 +117,8 @@ def rank_by_omikuji(X_train: Any, Y_train: Any, X_test: Any, k: int, **settings:
         with quiet():
             model, seconds = timed(lambda: omikuji.Model.train_on_data(str(path), parameters))
     rows = list(_pairs(X_test))
-    best, asked = timed(lambda: [[label for label, _ in model.predict(row, top_k=k)] for row in rows])
-    return Ranked(padded(best, k), seconds, asked)
+    best, ranking_seconds = timed(lambda: [[label for label, _ in model.predict(row, top_k=k)] for row in rows])
+    return Ranked(pad_rows(best, k), seconds, ranking_seconds)
 
 
 def _pairs(X: Any) -> Iterator[list[tuple[int, float]]]:
@@ -129,15 +129,15 @@ def _pairs(X: Any) -> Iterator[list[tuple[int, float]]]:
 
 
 def rank_by_napkinxc(X_train: Any, Y_train: Any, X_test: Any, k: int, *, model: str, **settings: Any) -> Ranked:
-    """Train one of napkinXC's models, which keeps its weights in a folder."""
+    """Train one of napkinXC's models, which stores its weights in a folder."""
     from napkinxc import models
 
     X, Y, X_new = (sp.csr_matrix(A) for A in (X_train, Y_train, X_test))
     with TemporaryDirectory() as folder:
         fitted = getattr(models, model)(folder, **settings)
         _, seconds = timed(lambda: fitted.fit(X, Y))
-        best, asked = timed(lambda: fitted.predict(X_new, top_k=k))
-        return Ranked(padded(best, k), seconds, asked)
+        best, ranking_seconds = timed(lambda: fitted.predict(X_new, top_k=k))
+        return Ranked(pad_rows(best, k), seconds, ranking_seconds)
 
 
 def rank_by_pecos(X_train: Any, Y_train: Any, X_test: Any, k: int) -> Ranked:
@@ -153,8 +153,8 @@ def rank_by_pecos(X_train: Any, Y_train: Any, X_test: Any, k: int) -> Ranked:
         return XLinearModel.train(X, Y.tocsc(), C=tree)
 
     model, seconds = timed(train)
-    scores, asked = timed(lambda: model.predict(X_new, only_topk=k))
-    return Ranked(_best_stored(scores, k), seconds, asked)
+    scores, ranking_seconds = timed(lambda: model.predict(X_new, only_topk=k))
+    return Ranked(_best_stored(scores, k), seconds, ranking_seconds)
 
 
 def _best_stored(scores: Any, k: int) -> NDArray[np.int64]:
@@ -162,7 +162,7 @@ def _best_stored(scores: Any, k: int) -> NDArray[np.int64]:
     scores = sp.csr_array(scores)
     bounds = zip(scores.indptr[:-1], scores.indptr[1:], strict=True)
     rows = [scores.indices[a:b][np.argsort(-scores.data[a:b], kind="stable")] for a, b in bounds]
-    return padded(rows, k)
+    return pad_rows(rows, k)
 
 
 CLASSIFIERS = (
@@ -171,7 +171,7 @@ CLASSIFIERS = (
         "omikuji Bonsai",
         "omikuji",
         "omikuji",
-        # What its README calls Bonsai: unbalanced trees of at most three levels with up to 100 children.
+        # The settings that its README calls Bonsai: unbalanced trees of at most three levels with up to 100 children.
         partial(rank_by_omikuji, cluster_balanced=False, cluster_k=100, max_depth=3),
     ),
     Peer("napkinXC PLT", "napkinxc.models", "napkinxc", partial(rank_by_napkinxc, model="PLT", seed=0)),
@@ -192,16 +192,16 @@ def recommend_by_implicit(
     random_state: int = 0,
     **settings: Any,
 ) -> Ranked:
-    """Train implicit's ALS, which has no place for features, and rank the items that a user has not seen."""
+    """Train implicit's ALS, which does not use features, and rank the items that a user has not seen."""
     from implicit.cpu.als import AlternatingLeastSquares
 
     Y = sp.csr_matrix(Y_train, dtype=np.float32)
-    # The package runs threads of its own and asks for a BLAS with one.
+    # The package has its own threads and recommends a single BLAS thread.
     with threadpool_limits(1, "blas"):
         model = AlternatingLeastSquares(random_state=random_state, **settings)
         _, seconds = timed(lambda: model.fit(Y, show_progress=False))
         best, scores = model.recommend(np.arange(Y.shape[0]), Y, N=k)
-    # A seen item that had to fill a place has the lowest score there is.
+    # Seen items that fill up a short list have the lowest possible score.
     return Ranked(np.where(scores > np.finfo(np.float32).min, best, -1).astype(np.int64), seconds)
 
 

@@ -1,4 +1,4 @@
-"""The sparse product: ours against SciPy's. Run as ``python -m benchmarks.products``."""
+"""Sparse products of labelgap and SciPy. Run as ``python -m benchmarks.products``."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Items for users, on ml-100k: ours against installable recommenders.
+"""Recommendations on ml-100k: labelgap compared with other packages.
 
 Run as ``python -m benchmarks.recommender`` with LABELGAP_DATA set. Positives are the ratings of 4 and 5; each of five
-random splits holds out 10 % of them. Items with a training positive are left out of a user's ranking, users without
-test positives out of the mean. In each split every method chooses its parameters by nDCG@5 on a fifth of that split's
-training positives, on a grid of the same size; the test positives play no part in it. Seconds are those of training
-with the chosen parameters, after one run that is not timed, so that neither imports nor compilation count.
+random splits holds out 10 % of them. A user's ranking has only items without a training positive, and the means only
+users with test positives. In each split every method chooses its parameters by nDCG@5 on a fifth of the training
+positives, from grids of the same size; test positives are not used. Seconds are those of training with the chosen
+parameters, after a run that is not timed, so that they do not include imports and compilation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PEER_GRIDS: dict[Peer, Grid] = {
 
 
 class Split(NamedTuple):
-    """Positives to learn from and positives to find, both of shape (users, items)."""
+    """Training and test positives, both of shape (users, items)."""
 
     train: sp.csr_array
     test: sp.csr_array
@@ -69,7 +69,7 @@ class Method:
             yield dict(zip(self.grid, point, strict=True))
 
 
-def judge(test: sp.csr_array, ranked: Ranked) -> Result:
+def evaluate(test: sp.csr_array, ranked: Ranked) -> Result:
     """Return the measures in percent, and the seconds of training."""
     scores = ranked.scores()
     figure = (precision_at_k(test, scores, 1), precision_at_k(test, scores, 5), ndcg_at_k(test, scores, 5))
@@ -79,24 +79,26 @@ def judge(test: sp.csr_array, ranked: Ranked) -> Result:
 def choose(method: Method, train: sp.csr_array) -> dict[str, Any]:
     """Return the parameters with the best nDCG@5 on a fifth of the training positives."""
     inner = Split(*hold_out_positives(train, 0.2, random_state=0))
-    tried = [(judge(inner.test, method.recommend(inner.train, DEPTH, **point)), point) for point in method.points()]
+    tried = [
+        (evaluate(inner.test, method.recommend(inner.train, DEPTH, **point)), point) for point in method.points()
+    ]
     result, point = max(tried, key=lambda pair: pair[0]["nDCG@5"])
     print(f"{method.name}: {point}, the best of {len(tried)}; held-out {describe(result, MEASURES)}", flush=True)
     return point
 
 
 def measure(method: Method, splits: Sequence[Split]) -> list[Result]:
-    """Return the results on all splits, with parameters that were chosen within each one's training part."""
+    """Return the results on all splits, with parameters that were chosen on the training part of each split."""
     results = []
     for split in splits:
         recommend = partial(method.recommend, **choose(method, split.train))
         recommend(split.train, DEPTH)
-        results.append(judge(split.test, recommend(split.train, DEPTH)))
+        results.append(evaluate(split.test, recommend(split.train, DEPTH)))
     return results
 
 
 def peer_methods(data: Interactions) -> Iterator[Method]:
-    """Yield the peers that are there; say why others are not."""
+    """Yield the available peers; print why others are not available."""
     for peer, grid in PEER_GRIDS.items():
         reason = peer.unavailable()
         if reason is None:
@@ -106,7 +108,7 @@ def peer_methods(data: Interactions) -> Iterator[Method]:
             print(f"{peer.name}: {reason}")
 
 
-# As many points as the peers have.
+# Grids with as many points as those of the peers.
 PENALTIES = tuple(2.0 ** (halves / 2) for halves in range(2, 8))  # 2 … 11.3
 OUR_GRIDS: dict[str, Grid] = {
     "SQ-wSQ": {
@@ -148,8 +150,8 @@ def recommend_ours(
 ) -> Ranked:
     """Fit and rank; a user's weight is its number of positives to the power of −``evening``.
 
-    Attributes come in as graphs of the users and of the items that have the most of them in common; making the graphs
-    is part of the seconds.
+    Attributes are used as graphs that connect users, and items, with similar attributes; the seconds include the
+    construction of the graphs.
     """
     counts = np.diff(Y.indptr) + 5.0
     shared = {"n_components": 64, "tol": 5e-3, "random_state": 0, "graph_alpha": graph_alpha or attribute_alpha}
@@ -160,15 +162,18 @@ def recommend_ours(
         if graph_alpha:
             side["row_graph"] = data.row_graph
         if attribute_alpha:
-            side |= {"row_graph": neighbours(data.row_features), "label_graph": neighbours(data.label_features)}
+            side |= {
+                "row_graph": connect_neighbours(data.row_features),
+                "label_graph": connect_neighbours(data.label_features),
+            }
         model.fit(None, Y, **side)
 
     _, seconds = timed(train)
     return Ranked(model.recommend(np.arange(Y.shape[0]), k)[0], seconds)
 
 
-def neighbours(attributes: sp.csr_array, n: int = 10) -> sp.csr_array:
-    """Return the graph in which each row is joined to the n rows with the largest cosine; an edge goes both ways."""
+def connect_neighbours(attributes: sp.csr_array, n: int = 10) -> sp.csr_array:
+    """Return the symmetric graph that connects each row to the n rows with the largest cosine."""
     unit = normalize(attributes.astype(np.float32))
     cosines = (unit @ unit.T).toarray()
     np.fill_diagonal(cosines, -1)
@@ -179,18 +184,18 @@ def neighbours(attributes: sp.csr_array, n: int = 10) -> sp.csr_array:
 
 
 def our_methods(data: Interactions) -> Iterator[Method]:
-    """Yield ours: SQ-wSQ, LR-wSQ, LR-wSQ with the graph of users, LR-wSQ with attributes of both sides as graphs."""
+    """Yield labelgap's methods: SQ-wSQ, LR-wSQ, LR-wSQ with a graph of users, and with graphs of attributes."""
     for name, grid in OUR_GRIDS.items():
         yield Method(f"labelgap {name}", partial(recommend_ours, data=data), grid)
 
 
-def report(found: dict[str, list[Result]], n_splits: int) -> None:
-    reference = next(iter(found))
+def report(results_by_method: dict[str, list[Result]], n_splits: int) -> None:
+    reference = next(iter(results_by_method))
     header = ["method", "train s", *MEASURES, *(f"lead, {measure}" for measure in MEASURES)]
     rows = [
         [name, f"{values(results, 'seconds').mean():.3f}", *figures(results, MEASURES)]
-        + ([] if name == reference else lead(results, found[reference], MEASURES))
-        for name, results in found.items()
+        + ([] if name == reference else lead(results, results_by_method[reference], MEASURES))
+        for name, results in results_by_method.items()
     ]
     show(f"ml-100k, ratings of 4 and 5, mean of {n_splits} splits; leads over {reference}", header, rows)
 
@@ -199,7 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument(
-        "--methods", nargs="*", default=[""], help="parts of the names of those to run; all by default"
+        "--methods", nargs="*", default=[""], help="parts of the names of the methods to run (default: all)"
     )
     options = parser.parse_args(arguments)
     data = load_interactions("ml-100k")
@@ -208,7 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     known = [*peer_methods(data), *our_methods(data)]
     methods = [method for method in known if any(part in method.name for part in options.methods)]
     if not methods:
-        raise SystemExit(f"None of {options.methods} can run here; there are {[method.name for method in known]}.")
+        raise SystemExit(
+            f"None of {options.methods} can run here; available methods are {[method.name for method in known]}."
+        )
     report({method.name: measure(method, splits) for method in methods}, options.splits)
 
 

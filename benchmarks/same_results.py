@@ -1,16 +1,16 @@
-"""Whether two trees of labelgap learn the same, and how long each takes; every estimator, on Bibtex.
+"""Comparison of the results and times of two source trees of labelgap; every estimator, on Bibtex.
 
 Run as ``python -m benchmarks.same_results --output FILE`` with ``PYTHONPATH=<tree>/src``, once for each tree, then as
-``python -m benchmarks.same_results --compare OLD NEW``, which prints relative differences and exits with 1 where one
-is above 1e-6. Figures of a case: the objective at the end, P@1, P@3 and P@5 on the test rows, a norm of the scores
-of the first test rows, and the held-out score of a search. Its seconds are those of one fit without warm-up, and are
-not compared. A case that fails is a row with an error. Everything has ``random_state=0`` and one thread; where a fit
-is slow it is of the first rows alone. A model without features is asked for positives that were held out, and one of
-matrix completion for the training rows, of which most labels were hidden.
+``python -m benchmarks.same_results --compare OLD NEW``, which prints relative differences and exits with 1 if one is
+above 1e-6. The figures of a case are the final objective, P@1, P@3 and P@5 on the test rows, a norm of the scores of
+the first test rows, and the held-out score of a search. The seconds are those of one fit without warm-up and are not
+compared. A case that fails is a row with an error. All fits have ``random_state=0`` and one thread; slow fits use the
+first rows only. Models without features are scored on held-out positives, and matrix completion on the training rows,
+whose labels were mostly hidden.
 
-``--pairs OTHER_SRC`` times fits of the labelgap that is imported ("new") and of another tree ("old"), each in a
-process of its own with a fit before to warm up. The two alternate; what counts is the median of the ratios.
-CPU seconds are of all threads: what else runs on the machine changes them less than the time on the clock.
+``--pairs OTHER_SRC`` times fits of the imported labelgap ("new") and of another tree ("old"), each in its own process
+after a fit to warm up. The two alternate; the result is the median of the ratios. CPU seconds are those of all
+threads; other processes change them less than the elapsed time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from labelgap.metrics import precision_at_k
 
 DEPTHS = (1, 3, 5)
 LOSSES = ("squared", "logistic", "squared_hinge")
-SCORED = 200  # test rows of which the scores are taken as they are
+SCORED = 200  # number of test rows whose scores are compared
 TOLERANCE = 1e-6
 FIGURES = ("objective", *(f"P@{k}" for k in DEPTHS), "scores", "held-out score")
 Result = dict[str, Any]
@@ -49,7 +49,7 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Data:
-    """Training and test rows and labels; of a model without features X is None, and Y_test was held out of Y."""
+    """Training and test data; for a model without features X is None, and Y_test are positives held out from Y."""
 
     X: Any
     Y: Any
@@ -61,18 +61,18 @@ class Data:
         return Data(self.X[:n], self.Y[:n], self.X_test[:n], self.Y_test[:n])
 
     def featureless(self) -> Data:
-        """Return labels alone, with a fifth of the positives held out."""
-        train, held = labelgap.hold_out_positives(self.Y, 0.2, random_state=0)
-        return Data(None, train, None, held)
+        """Return labels without features, with a fifth of the positives held out."""
+        train, held_out = labelgap.hold_out_positives(self.Y, 0.2, random_state=0)
+        return Data(None, train, None, held_out)
 
     def frequent(self) -> Data:
-        """Return rows to complete: the features and labels that most rows have; the training rows are tested."""
+        """Return the most frequent features and labels; the test rows are the training rows."""
         X, Y = (matrix[:, np.argsort(-matrix.count_nonzero(axis=0), kind="stable")] for matrix in (self.X, self.Y))
         X, Y = X[:, :200], Y[:, :20]
         return Data(X, Y, X, Y)
 
     def texts(self) -> Data:
-        """Return the rows as texts, a word for each feature that a row has."""
+        """Return the rows as texts with a word for each nonzero feature."""
         return replace(self, X=_texts(self.X), X_test=_texts(self.X_test))
 
 
@@ -86,9 +86,9 @@ def _fit(model: Any, data: Data) -> Any:
 
 @dataclass(frozen=True)
 class Case:
-    """A model, the number of rows where not all, what else is done to the data, and what is timed.
+    """A model, its parameters, the number of rows (None: all), a change of the data, and the fit to time.
 
-    ``before`` is a fit that is not timed.
+    ``before`` is a fit before it that is not timed.
     """
 
     of: type
@@ -99,10 +99,12 @@ class Case:
     before: Callable[[Any, Data], Any] | None = None
 
     def make(self) -> Any:
-        """Return the model; what its class has no parameter for is not for it."""
-        given = {"random_state": 0, "n_jobs": 1} | self.parameters
+        """Return the model; common parameters that its class does not have are left out."""
+        parameters = {"random_state": 0, "n_jobs": 1} | self.parameters
         own = self.of().get_params()
-        return self.of(**{name: value for name, value in given.items() if name in own or name in self.parameters})
+        return self.of(
+            **{name: value for name, value in parameters.items() if name in own or name in self.parameters}
+        )
 
 
 # --- cases ----------------------------------------------------------------------------------------------------------
@@ -149,14 +151,14 @@ def fit_first(model: Any, data: Data) -> Any:
 
 
 def fit_further(model: Any, data: Data, past: bool = False) -> Any:
-    """Go on with the other rows and all labels."""
+    """Update with the other rows and all labels."""
     n, X = round(0.9 * data.Y.shape[0]), data.X
     further = None if X is None else X[n:]
     return model.partial_fit(further, data.Y[n:], **({"past": (X[:n], data.Y[:n])} if past else {}))
 
 
 def low_rank_cases(dtype: str) -> Iterator[tuple[str, Case]]:
-    """Yield what LEML and OneClassMF have in common."""
+    """Yield the cases that LEML and OneClassMF share."""
     growing = {"LEML": (LEML, {"n_components": 50}), "OneClassMF": (OneClassMF, {"n_components": 50})}
     for name, (of, parameters) in growing.items():
         case = Case(of, parameters | {"dtype": dtype})
@@ -170,7 +172,7 @@ def low_rank_cases(dtype: str) -> Iterator[tuple[str, Case]]:
 
 
 def leml_cases(dtype: str) -> Iterator[tuple[str, Case]]:
-    """Yield what LEML alone has."""
+    """Yield the cases of LEML only."""
     case = Case(LEML, {"n_components": 50, "dtype": dtype})
     for loss in LOSSES:
         own, few = case.parameters | {"loss": loss}, 1000 if loss == "squared_hinge" else None
@@ -181,7 +183,7 @@ def leml_cases(dtype: str) -> Iterator[tuple[str, Case]]:
 
 
 def one_class_cases(dtype: str) -> Iterator[tuple[str, Case]]:
-    """Yield what OneClassMF alone has."""
+    """Yield the cases of OneClassMF only."""
     case = Case(OneClassMF, {"n_components": 50, "dtype": dtype})
     alone = replace(case, data=Data.featureless)
     for loss in LOSSES:
@@ -203,7 +205,7 @@ def one_class_cases(dtype: str) -> Iterator[tuple[str, Case]]:
 
 
 def completion_cases() -> Iterator[tuple[str, Case]]:
-    """Yield the models that complete features and labels together, with gaps in the labels of all rows."""
+    """Yield the cases of matrix completion, with gaps in the labels of all rows."""
     mu, searching = {"mu": 1e-4}, {"mu": 1e-4, "label_weights": [0.1, 1.0], "n_folds": 2}
     case = Case(labelgap.MC1, mu, 300, data=Data.frequent, fit=with_gaps)
     yield "MC1", case
@@ -215,7 +217,7 @@ def completion_cases() -> Iterator[tuple[str, Case]]:
 
 
 def other_cases() -> Iterator[tuple[str, Case]]:
-    """Yield all other estimators, with their own precision."""
+    """Yield the cases of all other estimators, with their default dtype."""
     grids = {"weights": [2.0**-5, 2.0**-3], "alphas": [0.25, 1.0, 4.0], "n_splits": 1, "max_iter": 5}
     table: list[tuple[str, dict[str, Any], int | None]] = [
         ("OneClassMFCV", grids | {"n_components": 32}, 2000),
@@ -230,7 +232,10 @@ def other_cases() -> Iterator[tuple[str, Case]]:
         ("PLST", {"n_components": 50}, None),
         ("CPLST", {"n_components": 50}, None),
         ("CSSP", {"n_components": 50}, None),
-        *(("CompressedSensing", {"n_components": 80, "recovery": one}, 1000) for one in ("omp", "cosamp", "lasso")),
+        *(
+            ("CompressedSensing", {"n_components": 80, "recovery": recovery}, 1000)
+            for recovery in ("omp", "cosamp", "lasso")
+        ),
         ("BayesianCS", {"n_components": 50}, 500),
         ("FastXML", {"n_estimators": 3}, 2000),
         ("WSABIE", {"n_components": 30, "max_iter": 5}, None),
@@ -252,17 +257,17 @@ def other_cases() -> Iterator[tuple[str, Case]]:
 
 def cases() -> dict[str, Case]:
     """Return all cases by name."""
-    found = {
+    low_rank = {
         f"{name}, {dtype}": case
         for dtype in ("float64", "float32")
-        for some in (low_rank_cases, leml_cases, one_class_cases)
-        for name, case in some(dtype)
+        for make_cases in (low_rank_cases, leml_cases, one_class_cases)
+        for name, case in make_cases(dtype)
     }
-    return found | dict(completion_cases()) | dict(other_cases())
+    return low_rank | dict(completion_cases()) | dict(other_cases())
 
 
 def left_out(covered: dict[str, Case]) -> list[str]:
-    """Return the exported estimators of labels that no case fits."""
+    """Return the exported label estimators without a case."""
     fitted = {case.of.__name__ for case in covered.values()}
     return [name for name, cls in estimators().items() if hasattr(cls, "decision_function") and name not in fitted]
 
@@ -271,7 +276,7 @@ def left_out(covered: dict[str, Case]) -> list[str]:
 
 
 def end(history: Any) -> float:
-    """Return the objective at the end, of all parts of a model together.
+    """Return the final objective, summed over all parts of a model.
 
     >>> end([3.0, 2.0]), end([[3.0, 2.0], [4.0, 1.0]])
     (2.0, 3.0)
@@ -281,27 +286,27 @@ def end(history: Any) -> float:
     return float(history[-1]) if len(history) else 0.0
 
 
-def judge(model: Any, data: Data) -> Result:
+def evaluate(model: Any, data: Data) -> Result:
     """Return the figures of a fitted model."""
     best = getattr(model, "best_estimator_", model)
-    found: Result = {}
-    if getattr(best, "objective_", None):  # rows without past leave none
-        found["objective"] = end(best.objective_)
+    figures: Result = {}
+    if getattr(best, "objective_", None):  # an update without past rows has no objective
+        figures["objective"] = end(best.objective_)
     if data.X is None:
         ranking = model.recommend(np.arange(data.Y_test.shape[0]), max(DEPTHS))
         scores = ranking[1][:SCORED]
     else:
         ranking = model.predict_topk(data.X_test, max(DEPTHS))
         scores = model.decision_function(data.X_test[:SCORED])
-    found |= {f"P@{k}": 100 * precision_at_k(data.Y_test, ranking, k) for k in DEPTHS}
-    found["scores"] = fingerprint(np.asarray(scores, float))
+    figures |= {f"P@{k}": 100 * precision_at_k(data.Y_test, ranking, k) for k in DEPTHS}
+    figures["scores"] = fingerprint(np.asarray(scores, float))
     if hasattr(model, "best_score_"):
-        found["held-out score"] = float(model.best_score_)
-    return found
+        figures["held-out score"] = float(model.best_score_)
+    return figures
 
 
 def fingerprint(scores: NDArray[np.float64]) -> float:
-    """Return a norm of scores around their mean, in which each cell has a random weight of its own."""
+    """Return a norm of the centred scores with a random weight for each cell."""
     finite = np.where(np.isfinite(scores), scores, 0.0)
     return float(np.linalg.norm((finite - finite.mean()) * np.random.default_rng(0).uniform(0.5, 1.5, scores.shape)))
 
@@ -318,33 +323,33 @@ def run(case: Case, data: Data) -> Result:
             model = case.fit(model, own)
             seconds = time.perf_counter() - start
             with labelgap.threads(1):
-                return judge(model, own) | {"seconds": seconds}
-    except Exception as error:  # the next case may go well
+                return evaluate(model, own) | {"seconds": seconds}
+    except Exception as error:  # the other cases may succeed
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def loaded(name: str) -> Data:
-    """Return a set with rows of unit length."""
+def load(name: str) -> Data:
+    """Return a data set with rows of unit length."""
     dataset, X, X_test = normalised(name)
     return Data(*map(sp.csr_array, (X, dataset.Y_train, X_test, dataset.Y_test)))
 
 
-def run_all(output: Path, wanted: str) -> None:
-    """Write the figures of all cases whose names have this in them, as they come."""
-    chosen, data, found = cases(), loaded("bibtex"), {}
-    missing = left_out(chosen)
+def run_all(output: Path, part: str) -> None:
+    """Write the figures of all cases whose names contain ``part``, after each case."""
+    all_cases, data, results = cases(), load("bibtex"), {}
+    missing = left_out(all_cases)
     if missing:
-        found["no case"] = {"error": f"{', '.join(missing)} must be added to the cases"}
-    for name, case in chosen.items():
-        if wanted not in name:
+        results["no case"] = {"error": f"{', '.join(missing)} must be added to the cases"}
+    for name, case in all_cases.items():
+        if part not in name:
             continue
-        found[name] = run(case, data)
-        output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-        print(f"{name}: {found[name].get('error') or describe(found[name])}", flush=True)
+        results[name] = run(case, data)
+        output.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        print(f"{name}: {results[name].get('error') or describe(results[name])}", flush=True)
 
 
 def describe(result: Result) -> str:
-    """Return one result in a line."""
+    """Return a result as one line of text."""
     return ", ".join(f"{name} {value:.7g}" for name, value in result.items())
 
 
@@ -359,12 +364,12 @@ def difference(old: float, new: float) -> float:
     """
     if old == new or (np.isnan(old) and np.isnan(new)):
         return 0.0
-    found = abs(old - new) / max(abs(old), abs(new))
-    return float("inf") if np.isnan(found) else found
+    relative = abs(old - new) / max(abs(old), abs(new))
+    return float("inf") if np.isnan(relative) else relative
 
 
 def differences(old: Result, new: Result) -> dict[str, float]:
-    """Return the relative difference of each figure; infinity where only one of the two has it."""
+    """Return the relative difference of each figure; infinity if only one result has it."""
     return {
         name: difference(old[name], new[name]) if name in old and name in new else float("inf")
         for name in FIGURES
@@ -373,24 +378,24 @@ def differences(old: Result, new: Result) -> dict[str, float]:
 
 
 def compare(old: dict[str, Result], new: dict[str, Result]) -> int:
-    """Print a table of differences, and return 1 where there are such as should not be."""
+    """Print a table of differences; return 1 if there are errors or differences above the tolerance."""
     lines, wrong, most = [], [], 0.0
     for name in [*old, *(name for name in new if name not in old)]:
-        pair = old.get(name, {"error": "not there"}), new.get(name, {"error": "not there"})
-        errors = [f"{side}: {one['error']}" for side, one in zip(("old", "new"), pair) if "error" in one]
+        pair = old.get(name, {"error": "missing"}), new.get(name, {"error": "missing"})
+        errors = [f"{side}: {result['error']}" for side, result in zip(("old", "new"), pair) if "error" in result]
         if errors:
             wrong.append(f"{name}: {'; '.join(errors)}")
             lines.append((name, *[""] * len(FIGURES), "error", ""))
             continue
-        found = differences(*pair)
-        largest = max(found.values())
+        relative = differences(*pair)
+        largest = max(relative.values())
         most = max(most, largest)
         wrong += [
             f"{name}: {figure} {pair[0].get(figure)} → {pair[1].get(figure)} ({value:.2g})"
-            for figure, value in found.items()
+            for figure, value in relative.items()
             if value > TOLERANCE
         ]
-        cells = (f"{found[figure]:.2g}" if figure in found else "" for figure in FIGURES)
+        cells = (f"{relative[figure]:.2g}" if figure in relative else "" for figure in FIGURES)
         lines.append((name, *cells, f"{largest:.2g}", f"{pair[1]['seconds'] / pair[0]['seconds']:.2f}"))
     print(markdown(("case", *FIGURES, "largest", "seconds, new/old"), lines))
     print(f"\nThe largest difference is {most:.2g}; {len(wrong)} above {TOLERANCE:g} or errors.")
@@ -413,9 +418,9 @@ TIMED: dict[str, tuple[str, Case]] = {
 
 
 def time_here(name: str, jobs: int) -> None:
-    """Print the seconds of a second fit on the clock and of the CPU, and whose they are."""
+    """Print the elapsed and the CPU seconds of a second fit, and the source that was imported."""
     dataset, case = TIMED[name]
-    data, case = loaded(dataset), replace(case, parameters=case.parameters | {"n_jobs": jobs})
+    data, case = load(dataset), replace(case, parameters=case.parameters | {"n_jobs": jobs})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         case.fit(case.make(), data)
@@ -427,7 +432,7 @@ def time_here(name: str, jobs: int) -> None:
 
 
 def time_there(source: Path, name: str, jobs: int) -> tuple[float, float]:
-    """Return what :func:`time_here` finds in a process of its own that imports labelgap from a folder."""
+    """Return the seconds of :func:`time_here` in a new process that imports labelgap from a folder."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.same_results", "--time", name, "--jobs", str(jobs)],
         env=os.environ | {"PYTHONPATH": str(source)},
@@ -436,14 +441,14 @@ def time_there(source: Path, name: str, jobs: int) -> tuple[float, float]:
         text=True,
         check=True,
     )
-    found = json.loads(done.stdout.splitlines()[-1])
-    if not Path(found["source"]).is_relative_to(source):
-        raise RuntimeError(f"{found['source']} was imported, which is not in {source}")
-    return found["seconds"]
+    measured = json.loads(done.stdout.splitlines()[-1])
+    if not Path(measured["source"]).is_relative_to(source):
+        raise RuntimeError(f"{measured['source']} was imported, which is not in {source}")
+    return measured["seconds"]
 
 
 def summary(name: str, seconds: NDArray[np.float64]) -> tuple[str, ...]:
-    """Return a row of the table, from the seconds of pairs, of old and new, and of clock and CPU."""
+    """Return a table row from an array of seconds of shape (pairs, old and new, elapsed and CPU)."""
     old, new = np.median(seconds[:, :, 0], axis=0)
     ratios = seconds[:, 1] / seconds[:, 0]
     least, low, middle, high, most = np.percentile(ratios[:, 0], (0, 25, 50, 75, 100))
@@ -452,7 +457,7 @@ def summary(name: str, seconds: NDArray[np.float64]) -> tuple[str, ...]:
 
 
 def run_pairs(other: Path, names: Sequence[str], number: int, jobs: int) -> None:
-    """Print the ratios of the seconds of two trees, which take turns at being first."""
+    """Print the ratios of the seconds of two trees; they take turns in running first."""
     trees, lines = (other.resolve(), Path(labelgap.__file__).resolve().parents[1]), []
     for name in names:
         seconds = np.empty((number, 2, 2))
@@ -463,30 +468,38 @@ def run_pairs(other: Path, names: Sequence[str], number: int, jobs: int) -> None
             print(f"{name}, pair {pair + 1}: {old:.3f} s → {new:.3f} s", flush=True)
         lines.append(summary(name, seconds))
     print(f"\nold: {trees[0]}\nnew: {trees[1]}\npairs: {number}, threads: {jobs}\n")
-    header = ("fit", "old, s", "new, s", "median of new/old", "middle half", "least – most", "median of CPU new/old")
+    header = (
+        "fit",
+        "old, s",
+        "new, s",
+        "median of new/old",
+        "25 % – 75 %",
+        "minimum – maximum",
+        "median of CPU new/old",
+    )
     print(markdown(header, lines))
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    what = options.add_mutually_exclusive_group(required=True)
-    what.add_argument("--output", type=Path, help="fit everything, and write the figures to this file")
-    what.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="files made by --output")
-    what.add_argument("--pairs", type=Path, metavar="OTHER_SRC", help="time the fits of another tree beside ours")
-    what.add_argument("--time", choices=tuple(TIMED), help="time one fit, as --pairs does it in each tree")
-    options.add_argument("--only", default="", help="with --output or --pairs: cases whose names have this in them")
-    options.add_argument("--number", type=int, default=7, help="pairs of times")
-    options.add_argument("--jobs", type=int, default=1, help="threads of the fits that are timed")
-    given = options.parse_args()
-    if given.compare:
-        sys.exit(compare(*(json.loads(path.read_text(encoding="utf-8")) for path in given.compare)))
-    if given.time:
-        time_here(given.time, given.jobs)
-    elif given.pairs:
-        run_pairs(given.pairs, [name for name in TIMED if given.only in name], given.number, given.jobs)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--output", type=Path, help="fit all cases and write their figures to this file")
+    action.add_argument("--compare", nargs=2, type=Path, metavar=("OLD", "NEW"), help="files written by --output")
+    action.add_argument("--pairs", type=Path, metavar="OTHER_SRC", help="compare the times of another source tree")
+    action.add_argument("--time", choices=tuple(TIMED), help="time one fit, as --pairs does in each tree")
+    parser.add_argument("--only", default="", help="with --output or --pairs: cases whose names contain this text")
+    parser.add_argument("--number", type=int, default=7, help="number of pairs")
+    parser.add_argument("--jobs", type=int, default=1, help="number of threads of the timed fits")
+    args = parser.parse_args()
+    if args.compare:
+        sys.exit(compare(*(json.loads(path.read_text(encoding="utf-8")) for path in args.compare)))
+    if args.time:
+        time_here(args.time, args.jobs)
+    elif args.pairs:
+        run_pairs(args.pairs, [name for name in TIMED if args.only in name], args.number, args.jobs)
     else:
         print(f"labelgap of {Path(labelgap.__file__).parent}")
-        run_all(given.output, given.only)
+        run_all(args.output, args.only)
 
 
 if __name__ == "__main__":

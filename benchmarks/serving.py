@@ -6,10 +6,12 @@ calls are made in this process while the server is idle, right before and after 
 Beside the times by the clock there is the work of the server's process (of one worker) as a multiple of that of the
 bare calls: on a machine that does other things too it is the steadier number.
 
-``python -m benchmarks.serving soak --minutes 10`` mixes good requests with malformed, oversized, slow and aborted
-ones. Each good answer is compared with the library's; the memory of the server is printed as time goes by.
+It needs LABELGAP_DATA; ``--folder`` keeps the fitted model for the next run. ``python -m benchmarks.faults`` mixes
+good requests with bad ones.
 
-Both need LABELGAP_DATA; ``--folder`` keeps the fitted model for the next run.
+``python -m benchmarks.serving json`` needs no data. It times two ways in turn, and prints medians and ratios: answers
+written by orjson, as the service does it, and joined from prepared strings; and whole requests within this process,
+by the service's own dispatch of JSON routes and by FastAPI's.
 """
 
 from __future__ import annotations
@@ -18,14 +20,12 @@ import argparse
 import asyncio
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -39,6 +39,11 @@ import scipy.sparse as sp
 
 from benchmarks.common import normalised, show
 from labelgap import LEML, BinaryRelevance, load
+from labelgap.datasets import make_low_rank
+from labelgap.serve import Settings, create_app
+from labelgap.serve.schemas import to_json
+from labelgap.serve.scoring import labels_json, rows_json
+from labelgap.serve.served_models import Models, ServedModel
 
 TOP = 5
 PATH = "/v1/models/eurlex/predict"
@@ -250,158 +255,100 @@ def measure_load(model_path: Path, seconds: float, size: int, options: Sequence[
     show(f"predict, top {TOP}, Eurlex, {size} rows a request {' '.join(options)}", header, rows)
 
 
-# --- soak -----------------------------------------------------------------------------------------------------------
+# --- JSON -----------------------------------------------------------------------------------------------------------
+
+SIZES = ((1, 5), (100, 50))  # rows and labels of an answer
+N_REQUESTS = 50
 
 
-class Soak:
-    """Clients of all kinds, and what they met."""
-
-    def __init__(self, port: int, X: sp.csr_array, decisions: np.ndarray, seconds: float) -> None:
-        self._port, self._X, self._decisions = port, X, decisions
-        self._until = time.monotonic() + seconds
-        self.met: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self._random = random.Random(0)
-
-    async def run(self, report: Callable[[], None]) -> None:
-        """Let every kind of client ask until the time is up."""
-        kinds = [self._good] * 8 + [self._malformed, self._oversized, self._chunked, self._slow, self._aborted] * 2
-        reporting = asyncio.create_task(self._repeat(report))
-        await asyncio.gather(*(self._for_ever(kind) for kind in kinds))
-        reporting.cancel()
-
-    async def _repeat(self, report: Callable[[], None]) -> None:
-        while True:
-            report()
-            await asyncio.sleep(30)
-
-    async def _for_ever(self, kind: Callable[[Any, Any], Any]) -> None:
-        while time.monotonic() < self._until:
-            reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
-            try:
-                for _ in range(50 if kind == self._good else 1):
-                    await asyncio.wait_for(kind(reader, writer), 60)
-            except (ConnectionError, asyncio.IncompleteReadError) as error:
-                self.met[f"{kind.__name__}: {type(error).__name__}"] += 1
-                if kind == self._good:
-                    self.wrong.append(f"a good request met {error!r}")
-            finally:
-                writer.close()
-            if kind != self._good:
-                await asyncio.sleep(0.02)
-
-    async def _status(self, kind: str, reader: Any) -> tuple[int, bytes]:
-        head = await reader.readuntil(b"\r\n\r\n")
-        body = await reader.readexactly(content_length(head)) if b"content-length: " in head else b""
-        status = int(head.split()[1])
-        self.met[f"{kind}: {status}"] += 1
-        if status >= 500:
-            self.wrong.append(f"{kind} met {body!r}")
-        return status, body
-
-    async def _good(self, reader: Any, writer: Any) -> None:
-        rows = [self._random.randrange(self._X.shape[0]) for _ in range(self._random.randint(1, 4))]
-        top = self._random.randint(1, 10)
-        body = json.dumps({"rows": [as_row(self._X, i) for i in rows], "top": top}).encode()
-        writer.write(request(body))
-        status, answer = await self._status("good", reader)
-        found = json.loads(answer).get("predictions", ())
-        if status != 200 or len(found) != len(rows) or not all(map(partial(self._is_right, top), rows, found)):
-            self.wrong.append(f"rows {rows}, top {top}: {status} {answer[:500]!r}")
-
-    def _is_right(self, top: int, row: int, found: dict[str, Any]) -> bool:
-        """Tell whether labels have their own scores, and these are the best there are."""
-        decisions = self._decisions[row]
-        labels = [int(one["label"]) for one in found["labels"]]
-        scores = np.array([one["score"] for one in found["labels"]])
-        best = -np.sort(-decisions)[:top]
-        return (
-            len(set(labels)) == top
-            and np.allclose(scores, decisions[labels], atol=1e-4)
-            and np.allclose(scores, best, atol=1e-4)
-        )
-
-    async def _malformed(self, reader: Any, writer: Any) -> None:
-        bodies = [
-            b"{",
-            b"[" * 10_000,
-            b"\xff",
-            b'{"rows": [{"x": 1}]}',
-            b'{"texts": ["a"]}',
-            b'{"rows": 7, "top": -1}',
-        ]
-        kind = self._random.randrange(len(bodies) + 1)
-        writer.write(request(bodies[kind]) if kind < len(bodies) else self._random.randbytes(300) + b"\r\n\r\n")
-        await self._status("malformed", reader)
-
-    async def _oversized(self, reader: Any, writer: Any) -> None:
-        writer.write(request(b"[" * (9 << 20)))
-        await self._status("oversized", reader)
-
-    async def _chunked(self, reader: Any, writer: Any) -> None:
-        head = request(b"").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
-        writer.write(head)
-        for _ in range(10):
-            writer.write(b"100000\r\n" + b" " * (1 << 20) + b"\r\n")
-            await writer.drain()
-        await self._status("chunked", reader)
-
-    async def _slow(self, reader: Any, writer: Any) -> None:
-        whole = request(json.dumps({"rows": [as_row(self._X, 0)], "top": 1}).encode())
-        pause = self._random.choice([0.02, 1.0])  # fifteen seconds are more than a body has
-        answer = asyncio.create_task(self._status("slow", reader))
-        for start in range(0, len(whole), len(whole) // 15 + 1):
-            if not answer.done():
-                writer.write(whole[start : start + len(whole) // 15 + 1])
-                await asyncio.sleep(pause)
-        await answer
-
-    async def _aborted(self, reader: Any, writer: Any) -> None:
-        whole = request(json.dumps({"rows": [as_row(self._X, i) for i in range(50)], "top": 5}).encode())
-        writer.write(whole[: self._random.choice([len(whole), len(whole) // 2, 30])])
-        await asyncio.sleep(self._random.random() * 0.02)
-        writer.transport.abort()
-        self.met["aborted"] += 1
+def join_answer(beginnings: Sequence[str], indices: np.ndarray, scores: np.ndarray) -> bytes:
+    """Return the body of an answer joined from strings; ``beginnings`` are prepared for each label."""
+    rows = [
+        ",".join([f"{beginnings[j]}{score!r}}}" for j, score in zip(places, values, strict=True)])
+        for places, values in zip(indices.tolist(), scores.tolist(), strict=True)
+    ]
+    labels = ",".join(f'{{"labels":[{row}]}}' for row in rows)
+    return f'{{"model":"m","predictions":[{labels}]}}'.encode()
 
 
-def measure_soak(model_path: Path, minutes: float, options: Sequence[str]) -> None:
-    """Ask for so many minutes, and print memory and what was met."""
-    _, _, X = normalised("eurlex")
-    X = sp.csr_array(X)[:1024]
-    decisions = load(model_path, mmap=True).decision_function(X)
-    with serving(model_path, *options) as server:
-        start, soak = time.monotonic(), Soak(server.port, X, decisions, 60 * minutes)
+def dump_answer(served: Any, indices: np.ndarray, scores: np.ndarray) -> bytes:
+    """Return the body of the same answer as the service writes it."""
+    rows = ({"labels": labels_json(served, *row)} for row in zip(indices, scores, strict=True))
+    return rows_json(served, "predictions", rows)
 
-        def report() -> None:
-            print(
-                f"{time.monotonic() - start:5.0f} s  {server.memory():7.1f} MB  {sum(soak.met.values())}", flush=True
-            )
 
-        asyncio.run(soak.run(report))
-        report()
-        print(dict(sorted(soak.met.items())))
-        if server.process.poll() is not None or soak.wrong:
-            sys.exit(
-                f"{len(soak.wrong)} went wrong: {soak.wrong[:5]}; the server's exit code {server.process.poll()}"
-            )
-    print("Every good answer was the library's.")
+def median_times(calls: dict[str, Callable[[], Any]], repeats: int, rounds: int = 31) -> dict[str, float]:
+    """Return the median time of each call in microseconds; rounds of the calls alternate."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(repeats):
+                call()
+            times[name].append((time.perf_counter() - start) / repeats)
+    return {name: 1e6 * float(np.median(values)) for name, values in times.items()}
+
+
+def measure_json() -> None:
+    """Print how long answers take to write, and requests within this process to answer."""
+    data = make_low_rank(500, 50, 200, rank=5, random_state=0)
+    served = ServedModel("m", LEML(5, max_iter=2, random_state=0).fit(data.X, data.Y))
+    beginnings = [f'{{"label":{to_json(name).decode()},"score":' for name in served.label_names]
+    rows = []
+    for n_rows, n_labels in SIZES:
+        top = served.model.predict_topk(data.X[:n_rows], n_labels)
+        assert json.loads(join_answer(beginnings, *top)) == json.loads(dump_answer(served, *top))
+        calls = {"joined": partial(join_answer, beginnings, *top), "orjson": partial(dump_answer, served, *top)}
+        medians = median_times(calls, 2000 // (n_rows * n_labels) + 1)
+        rows.append([f"{n_rows} × {n_labels}", *medians.values(), medians["orjson"] / medians["joined"]])
+    show("Answers, µs", ["rows × labels", "joined", "orjson", "orjson / joined"], rows)
+    app, rows = create_app(Models([served]), settings=Settings()), []
+    with asyncio.Runner() as runner:
+        for n_rows, n_labels in SIZES:
+            body = json.dumps({"dense": np.asarray(data.X)[:n_rows].tolist(), "top": n_labels}).encode()
+            dispatches = {"own": app.dispatch, "FastAPI": super(type(app), app).__call__}
+            calls = {
+                name: lambda dispatch=dispatch, body=body: runner.run(ask_in_process(dispatch, body))
+                for name, dispatch in dispatches.items()
+            }
+            medians = {name: median / N_REQUESTS for name, median in median_times(calls, 1).items()}
+            rows.append([f"{n_rows} × {n_labels}", *medians.values(), medians["own"] / medians["FastAPI"]])
+    show("Requests, µs", ["rows × labels", "own dispatch", "FastAPI's", "own / FastAPI's"], rows)
+
+
+async def ask_in_process(dispatch: Callable[..., Any], body: bytes) -> None:
+    """Send a request to an ASGI application 50 times, one after the other."""
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: dict[str, Any]) -> None:
+        assert message.get("status", 200) == 200, message
+
+    for _ in range(N_REQUESTS):
+        scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+            "path": "/v1/models/m/predict", "raw_path": b"/v1/models/m/predict", "query_string": b"", "root_path": "",
+            "headers": headers, "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        await dispatch(scope, receive, send)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["load", "soak"])
+    parser.add_argument("what", choices=["load", "json"])
     parser.add_argument("--folder", type=Path, help="where the model is kept; a temporary folder by default")
     parser.add_argument("--model", choices=MODELS, default="low-rank")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement of load")
     parser.add_argument("--rows", type=int, default=1, help="of a request of load; a divisor of 1024")
-    parser.add_argument("--minutes", type=float, default=10.0, help="of the soak")
     options, more = parser.parse_known_args(arguments)
+    if options.what == "json":
+        measure_json()
+        return
     with tempfile.TemporaryDirectory() as temporary:
         model = fitted(options.folder or Path(temporary), options.model)
-        if options.what == "load":
-            measure_load(model, options.seconds, options.rows, more)
-        else:
-            measure_soak(model, options.minutes, more)
+        measure_load(model, options.seconds, options.rows, more)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""SLEEC: training time against n, and accuracy, time and size beside LEML and the peers.
+"""SLEEC: training time by n; accuracy, time and size compared with LEML and other packages.
 
-Run as ``python -m benchmarks.sleec [growth] [beside] [learners] [sparse] [--skip PEER …]``; packages that are not
-installed are named and left out.
+Run as ``python -m benchmarks.sleec [growth] [compare] [learners] [sparse] [--skip PEER …]``; packages that are not
+installed are skipped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from benchmarks.peers import timed
 from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.observations import as_labels
-from labelgap.reproduce.ensembles import first_learners
+from labelgap_papers.study import take_first_learners
 
 ROWS_PER_CLUSTER = 2_000
 SIZES = (4_000, 8_000, 16_000, 32_000)
-# The authors' released numbers; α as validation chooses it.
+# The authors' published parameters; α is chosen by validation.
 EURLEX = {"n_clusters": 3, "n_learners": 5, "n_neighbors_embed": 100, "n_components": 100, "n_neighbors": 8}
 MEDIAMILL = {
     "alpha": 1e-3,
@@ -54,7 +54,7 @@ OURS: dict[str, dict[str, Callable[[], Any]]] = {
 
 
 def growth() -> None:
-    """Print training time over n at a fixed number of rows in a cluster."""
+    """Print the training time by n for a fixed number of rows per cluster."""
     seconds = []
     for n in SIZES:
         X, Y = make_sparse_multilabel(n, 4_000, 1_000, 50, 5, random_state=0)
@@ -68,8 +68,8 @@ def growth() -> None:
     )
 
 
-def beside(skip: Collection[str] = ()) -> None:
-    """Print P@k, times and sizes of ours and of what a user would install instead."""
+def compare(skip: Collection[str] = ()) -> None:
+    """Print P@k, times and sizes of labelgap's methods and of other packages."""
     for name, makers in OURS.items():
         data, X, X_new = normalised(name)
         test = as_labels(data.Y_test)
@@ -80,26 +80,26 @@ def beside(skip: Collection[str] = ()) -> None:
         base = rows[0].seconds
         show(
             f"{name}, every label known",
-            ("method", "P@1", "P@3", "P@5", "training, s", "of SLEEC's", "prediction, ms a row", "model, MB"),
+            ("method", "P@1", "P@3", "P@5", "training, s", "ratio to SLEEC", "prediction, ms per row", "model, MB"),
             [(*row[:5], row.seconds / base, *row[5:]) for row in rows],
         )
 
 
 def learners(most: int = 6, seeds: int = 3) -> None:
-    """Print P@1 of growing ensembles, mean and standard deviation over seeds."""
+    """Print P@1 by the number of learners: mean and standard deviation over seeds."""
     for name, setting in (("eurlex", EURLEX), ("mediamill", MEDIAMILL)):
         data, X, X_new = normalised(name)
-        test, found = as_labels(data.Y_test), np.empty((seeds, most))
+        test, precisions = as_labels(data.Y_test), np.empty((seeds, most))
         for seed in range(seeds):
             model = SLEEC(random_state=seed, **setting | {"n_learners": most}).fit(X, data.Y_train)
             for m in range(1, most + 1):
-                found[seed, m - 1] = precision(test, first_learners(model, m).predict_topk(X_new, 5))[0]
-        rows = [(m, found[:, m - 1].mean(), found[:, m - 1].std(ddof=1)) for m in range(1, most + 1)]
+                precisions[seed, m - 1] = precision(test, take_first_learners(model, m).predict_topk(X_new, 5))[0]
+        rows = [(m, precisions[:, m - 1].mean(), precisions[:, m - 1].std(ddof=1)) for m in range(1, most + 1)]
         show(f"{name}, {seeds} seeds", ("learners", "P@1", "standard deviation"), rows)
 
 
 def sparse() -> None:
-    """Print what cutting small weights and an L1 term on the embeddings do to size and accuracy, on Eurlex."""
+    """Print size and accuracy on Eurlex with small weights removed, and with an L1 term on the embeddings."""
     data, X, X_new = normalised("eurlex")
     test, rows = as_labels(data.Y_test), []
     settings: dict[str, dict[str, Any]] = {
@@ -111,9 +111,19 @@ def sparse() -> None:
         model = SLEEC(random_state=0, **EURLEX | {"n_learners": 1} | setting)
         row = measure(name, model, (X, data.Y_train, X_new), test)
         parts = model.parts_[0]
-        stored = [np.mean([_density(part[what]) for part in parts]) for what in ("regressors", "embedded")]
+        stored = [np.mean([_density(part[array]) for part in parts]) for array in ("regressors", "embedded")]
         rows.append((*row, *(f"{share:.0%}" for share in stored)))
-    header = ("regressor", "P@1", "P@3", "P@5", "training, s", "ms a row", "model, MB", "V not 0", "XV not 0")
+    header = (
+        "regressor",
+        "P@1",
+        "P@3",
+        "P@5",
+        "training, s",
+        "ms per row",
+        "model, MB",
+        "nonzeros of V",
+        "nonzeros of XV",
+    )
     show("Eurlex, one learner", header, rows)
 
 
@@ -121,18 +131,18 @@ def _density(values: Any) -> float:
     return values.nnz / np.prod(values.shape) if sp.issparse(values) else float(np.mean(values != 0))
 
 
-PARTS: dict[str, Callable[..., None]] = {"growth": growth, "beside": beside, "learners": learners, "sparse": sparse}
+PARTS: dict[str, Callable[..., None]] = {"growth": growth, "compare": compare, "learners": learners, "sparse": sparse}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="all of them by default")
-    parser.add_argument("--skip", nargs="+", default=(), help="names of peers, as they are printed")
-    given = parser.parse_args()
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="parts to run (default: all)")
+    parser.add_argument("--skip", nargs="+", default=(), help="names of packages to skip, as printed")
+    args = parser.parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for name in given.parts or PARTS:
-            PARTS[name](*[given.skip] * (name == "beside"))
+        for name in args.parts or PARTS:
+            PARTS[name](*[args.skip] * (name == "compare"))
 
 
 if __name__ == "__main__":

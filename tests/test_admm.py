@@ -7,20 +7,20 @@ import scipy.sparse as sp
 from sklearn.svm import LinearSVR
 
 from labelgap.kernels import cpu
-from labelgap.objectives import regression
-from labelgap.objectives.features import Features, Identity
-from labelgap.objectives.regression import (
-    Cellwise,
+from labelgap.objectives import embeddings
+from labelgap.objectives.embeddings import (
+    DenseLoss,
     InsensitiveStep,
     NormalEquations,
     SquaredInsensitive,
     SquaredStep,
+    fit_ridge,
     regress,
-    ridge,
 )
+from labelgap.objectives.features import Features, Identity
 from labelgap.runtime import threads
 from labelgap.solvers import Splitting, Status, alternate_directions, soft_threshold
-from labelgap.solvers.admm import Residuals, _balance
+from labelgap.solvers.admm import Residuals, _balance_rho
 
 
 def problem(n=30, d=6, k=3, seed=0):
@@ -82,16 +82,16 @@ def test_soft_threshold_keeps_the_type():
 # --- ridge ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("limit", [regression.DIRECT_LIMIT, 0], ids=["cholesky", "cg"])
+@pytest.mark.parametrize("limit", [embeddings.MAX_FACTOR_ORDER, 0], ids=["cholesky", "cg"])
 @pytest.mark.parametrize("constant", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("shape", [(30, 6), (7, 20)])
 def test_ridge_solves_the_normal_equations(shape, sparse, constant, limit, monkeypatch):
-    monkeypatch.setattr(regression, "DIRECT_LIMIT", limit)
-    monkeypatch.setattr(regression, "CG_TOL", 1e-12)
+    monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", limit)
+    monkeypatch.setattr(embeddings, "CG_TOL", 1e-12)
     X, Z = problem(*shape)
     full = np.hstack([X, np.ones((len(X), 1))]) if constant else X
-    found = ridge(bind(X, sparse, constant), Z, alpha=0.7)
+    found = fit_ridge(bind(X, sparse, constant), Z, alpha=0.7)
     expected = np.linalg.solve(full.T @ full + 0.7 * np.eye(full.shape[1]), full.T @ Z)
     np.testing.assert_allclose(found.V, expected, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(found.embedded, full @ expected, rtol=1e-9, atol=1e-10)
@@ -100,24 +100,24 @@ def test_ridge_solves_the_normal_equations(shape, sparse, constant, limit, monke
 
 def test_ridge_in_float32_stays_float32():
     X, Z = problem()
-    found = ridge(bind(X, sparse=True, dtype=np.float32), Z, 0.7)
+    found = fit_ridge(bind(X, sparse=True, dtype=np.float32), Z, 0.7)
     assert found.V.dtype == found.embedded.dtype == np.float32
-    np.testing.assert_allclose(found.V, ridge(bind(X), Z, 0.7).V, atol=1e-5)
+    np.testing.assert_allclose(found.V, fit_ridge(bind(X), Z, 0.7).V, atol=1e-5)
 
 
 def test_ridge_without_features_shrinks():
     Z = problem()[1]
-    np.testing.assert_allclose(ridge(Identity(len(Z)), Z, 3.0).V, Z / 4, rtol=1e-12)
+    np.testing.assert_allclose(fit_ridge(Identity(len(Z)), Z, 3.0).V, Z / 4, rtol=1e-12)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-20])
 @pytest.mark.parametrize("seed", range(5))
 def test_without_a_penalty_ridge_is_a_small_least_squares_solution(seed, alpha, monkeypatch):
     """The least in the norm of the scaled columns; rounding may let the factor of a singular matrix pass."""
-    monkeypatch.setattr(regression, "CG_TOL", 1e-10)
+    monkeypatch.setattr(embeddings, "CG_TOL", 1e-10)
     X, Z = problem(seed=seed)
     X = np.hstack([X, 0.1 * X[:, :1] + 0.3 * X[:, 1:2]])
-    found = ridge(bind(X), Z, alpha)
+    found = fit_ridge(bind(X), Z, alpha)
     scale = np.linalg.norm(X, axis=0)
     np.testing.assert_allclose(found.V, np.linalg.lstsq(X / scale, Z, rcond=1e-10)[0] / scale[:, None], atol=1e-7)
     np.testing.assert_allclose(X.T @ (found.embedded - Z), 0, atol=1e-6)
@@ -126,7 +126,7 @@ def test_without_a_penalty_ridge_is_a_small_least_squares_solution(seed, alpha, 
 def test_a_ridge_that_float32_swallows_is_solved_all_the_same():
     X, Z = problem(20, 4)
     X = np.hstack([X, X / 3, X / 7])
-    found = ridge(bind(X, sparse=True, dtype=np.float32), Z, alpha=1e-9)
+    found = fit_ridge(bind(X, sparse=True, dtype=np.float32), Z, alpha=1e-9)
     np.testing.assert_allclose(found.embedded, X @ np.linalg.lstsq(X, Z, rcond=1e-6)[0], atol=2e-3)
 
 
@@ -136,10 +136,10 @@ def test_a_good_start_saves_products():
     calls = []
     times = features.times
     features.times = lambda W: calls.append(1) or times(W)
-    equations = NormalEquations(features, tol=1e-8)
-    V, found = equations._iterate(Z, 1.0, 0.5, None)
+    equations, right = NormalEquations(features, tol=1e-8), features.t_times(Z)
+    V, found = equations._iterate(right, 1.0, 0.5, None)
     cold = len(calls)
-    again, _ = equations._iterate(Z, 1.0, 0.5, V)
+    again, _ = equations._iterate(right, 1.0, 0.5, V)
     assert found
     assert len(calls) - cold == 1 < cold
     np.testing.assert_array_equal(again, V)
@@ -150,12 +150,12 @@ def test_a_good_start_saves_products():
 SHAPES = [(30, 6), (8, 15)]
 
 
-@pytest.mark.parametrize("limit", [regression.DIRECT_LIMIT, 0], ids=["cholesky", "cg"])
+@pytest.mark.parametrize("limit", [embeddings.MAX_FACTOR_ORDER, 0], ids=["cholesky", "cg"])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("rho", [0.01, 1.0, 50.0])
 def test_admm_ends_at_the_optimality_conditions(rho, shape, sparse, limit, monkeypatch):
-    monkeypatch.setattr(regression, "DIRECT_LIMIT", limit)
+    monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", limit)
     (X, Z), alpha, l1 = problem(*shape), 0.4, 1.5
     features = bind(X, sparse)
     found = split(features, SquaredStep(features, Z, alpha, tol=1e-12), Z, l1, rho=rho)
@@ -256,7 +256,7 @@ def test_balancing_saves_rounds_from_a_bad_start_and_changes_nothing_else():
 )
 def test_balancing_keeps_the_multiplier(primal, dual, factor):
     state = Splitting(np.zeros((1, 1)), np.zeros((2, 1)), np.array([[3.0], [-1.0]]), rho=0.5)
-    _balance(state, Residuals(primal, dual, 0.5))
+    _balance_rho(state, Residuals(primal, dual, 0.5))
     assert state.rho == pytest.approx(0.5 * factor)
     np.testing.assert_allclose(state.rho * state.B, [[1.5], [-0.5]])
 
@@ -273,7 +273,7 @@ def test_a_huge_l1_leaves_nothing():
 def test_without_l1_it_is_ridge(method):
     X, Z = problem()
     found = regress(bind(X), Z, method=method, alpha=0.7, tol=1e-9)
-    np.testing.assert_allclose(found.V, ridge(bind(X), Z, 0.7).V, atol=1e-7)
+    np.testing.assert_allclose(found.V, fit_ridge(bind(X), Z, 0.7).V, atol=1e-7)
     np.testing.assert_allclose(found.embedded, X @ found.V, atol=1e-12)
 
 
@@ -283,7 +283,7 @@ def test_embeddings_follow_V_until_the_splitting_agrees():
     found = regress(bind(X), Z, method="admm", l1=0.01, rho=1e-3, max_iter=2)
     assert found.status is Status.MAX_ITER
     np.testing.assert_allclose(found.embedded, X @ found.V, atol=1e-12)
-    np.testing.assert_allclose(found.V, ridge(bind(X), Z, 1.0).V, rtol=0.05, atol=0.02)
+    np.testing.assert_allclose(found.V, fit_ridge(bind(X), Z, 1.0).V, rtol=0.05, atol=0.02)
 
 
 def test_non_finite_steps_are_an_error():
@@ -310,7 +310,7 @@ def test_the_insensitive_loss_has_the_derivatives_it_says(epsilon):
 def test_a_sum_over_dense_cells_keeps_the_type_and_its_line():
     rng = np.random.default_rng(5)
     T, B, S = (rng.standard_normal((4, 3)).astype(np.float32) for _ in range(3))
-    term = Cellwise(SquaredInsensitive(0.2), T, weight=3.0)
+    term = DenseLoss(SquaredInsensitive(0.2), T, weight=3.0)
     model = term.model(B)
     assert model.gradient.dtype == model.hessp(S).dtype == np.float32
     assert model.value == pytest.approx(3 * (np.maximum(np.abs(T - B) - 0.2, 0) ** 2).sum(), rel=1e-6)
@@ -341,7 +341,7 @@ def test_svr_is_liblinears(shape, epsilon):
 def test_svr_with_l1_ends_at_its_optimality_conditions(shape):
     (X, Z), alpha, l1, epsilon = problem(*shape), 0.4, 1.5, 0.3
     features = bind(X)
-    step = InsensitiveStep(features, Z, alpha, epsilon, tol=regression.ROUND_TOL)
+    step = InsensitiveStep(features, Z, alpha, epsilon, tol=embeddings.ROUND_TOL)
     found = split(features, step, Z, l1)
     S = 2 * found.rho * found.B / l1
     assert found.status is Status.CONVERGED
@@ -369,9 +369,9 @@ def test_svr_with_l1_through_the_front_door():
 
 @pytest.mark.parametrize("method", ["ridge", "admm", "svr"])
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("limit", [regression.DIRECT_LIMIT, 0], ids=["cholesky", "cg"])
+@pytest.mark.parametrize("limit", [embeddings.MAX_FACTOR_ORDER, 0], ids=["cholesky", "cg"])
 def test_the_number_of_threads_changes_no_bit(method, sparse, limit, monkeypatch):
-    monkeypatch.setattr(regression, "DIRECT_LIMIT", limit)
+    monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", limit)
     X, Z = problem(1500, 250, k=20, seed=2)
     l1 = 0.0 if method == "ridge" else 0.5
 

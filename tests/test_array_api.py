@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import reference_kernels as reference
 from labelgap import LEML, LocalLEML, OneClassMF, OneClassMFCV, Tagger, hide_cells, tune
 from labelgap.datasets import make_low_rank
-from labelgap.kernels import BACKENDS, cpu, get_backend, reference
+from labelgap.kernels import BACKENDS, cpu, get_backend
 from labelgap.kernels.array_api import ArrayBackend
 from labelgap.kernels.shards import ShardedBackend
 from labelgap.losses import LOSSES
-from labelgap.objectives import Problem, label_cells
+from labelgap.objectives import Problem, bind_label_cells
 from labelgap.objectives.features import Features
 from labelgap.solvers import NewtonCG
 
@@ -149,11 +150,11 @@ def test_the_device_is_read_once_for_each_product(monkeypatch):
         plain = getattr(type(strict.ones(1)), name)
         monkeypatch.setattr(type(strict.ones(1)), name, lambda self, plain=plain: reads.append(1) or plain(self))
     backend, loss = get_backend("strict"), LOSSES["logistic"]()
-    cells = label_cells(GAPS, loss, backend, float)
+    cells = bind_label_cells(GAPS, loss, backend, float)
     problem = Problem.of(cells, Features(DATA.X, backend, float), alpha=0.01, backend=backend)
     rng = np.random.default_rng(0)
     H = backend.array(rng.standard_normal((L, K)), float)
-    objective, start = problem.given_right(H), backend.array(np.zeros((D, K)), float)
+    objective, start = problem.objective_in_left(H), backend.array(np.zeros((D, K)), float)
     counts = []
     for products in (2, 12):
         reads.clear()

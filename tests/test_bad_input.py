@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
 from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF
+from labelgap.losses import LOSSES
 from labelgap.runtime import n_threads, threads
 
 NAN = np.nan
@@ -41,12 +44,12 @@ PARAMETERS = [
     ({"tol": -1e-3}, r"tol=-0\.001 is out of range"),
     ({"max_iter": 0}, r"max_iter=0 is out of range; pass an integer of at least 1"),
     ({"max_iter": 2.5}, r"max_iter=2\.5 is out of range; pass an integer"),
-    ({"loss": "hinge"}, r"loss='hinge' is not known; choose from \['logistic', 'squared', 'squared_hinge'\]"),
+    ({"loss": "hinge"}, r"loss='hinge' is not known; choose from " + re.escape(str(sorted(LOSSES)))),
     ({"solver": "magic"}, r"solver='magic' is not known; choose from \['auto', 'direct', 'cg', 'tron'\]"),
     ({"init": "zeros"}, r"init='zeros' is not known; choose from \['svd', 'random'\]"),
     ({"kernel": "poly"}, r"kernel='poly' is not known; choose from \['linear', 'rbf', 'precomputed'\]"),
     ({"kernel": "rbf", "gamma": -1.0}, r"gamma=-1\.0 is out of range; pass a finite number"),
-    ({"kernel": "precomputed"}, r"kernel='precomputed' takes the n×n kernel matrix .* X has shape \(12, 4\)"),
+    ({"kernel": "precomputed"}, r"kernel='precomputed' needs the n×n kernel matrix .* X has shape \(12, 4\)"),
     ({"kernel": lambda a, b: a}, r"kernel=.* returned shape \(12, 4\) for 12 rows and 12 training rows; return"),
     ({"device": "abacus"}, r"device='abacus' is not available; use 'auto'"),
     ({"absent": "maybe"}, r"absent='maybe' is not known; choose from \['negative', 'unknown'\]"),
@@ -82,7 +85,7 @@ DATA = [
     ((X, sp.csr_array(changed(Y, -2))), r"Y holds -2\.0 at row 2, label 1"),
     ((X, changed(Y, "yes")), r"Y holds object values that are not numbers.*MultiLabelBinarizer"),
     ((X, [["a", "b", "c"]] * N), r"Y holds .* values that are not numbers.*MultiLabelBinarizer"),
-    ((X, [["a"], ["b", "c"]] * 6), r"Y is no matrix: its rows differ in length.*MultiLabelBinarizer"),
+    ((X, [["a"], ["b", "c"]] * 6), r"Y is not a matrix: its rows differ in length.*MultiLabelBinarizer"),
     ((X, np.where(KNOWN, Y, -1) * [1, 1, 0]), r"Y mixes 0 and −1.*write negatives one way"),
     ((X, np.full((N, L), NAN)), r"No cell of Y is known.*nothing to learn from.*observed"),
     ((X, Y, np.zeros((N, L), bool)), r"No cell of Y is known.*Check that observed is True where labels are known"),

@@ -11,8 +11,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 
 from labelgap import BayesianCS, hide_cells, load_dataset
-from labelgap.estimators.baselines import sparse_posterior
-from labelgap.estimators.baselines.sparse_posterior import RATE, SHAPE, infer, update
+from labelgap.baselines import sparse_recovery
+from labelgap.baselines.sparse_recovery import GAMMA_RATE, GAMMA_SHAPE, infer_posterior, update_posterior
 from labelgap.metrics import precision_at_k
 
 EXACT = {"dtype": "float64", "random_state": 0}
@@ -31,7 +31,7 @@ def plain_update(A, z, v, noise):
     cov = np.zeros((len(v), len(v)))
     cov[np.ix_(free, free)] = np.linalg.inv(A[:, free].T @ A[:, free] / noise + np.diag(1 / v[free]))
     mean = cov @ A.T @ z / noise
-    new = np.where(free, (2 * RATE + mean**2 + np.diag(cov)) / (2 * SHAPE + 1), 0)
+    new = np.where(free, (2 * GAMMA_RATE + mean**2 + np.diag(cov)) / (2 * GAMMA_SHAPE + 1), 0)
     return mean, cov, new
 
 
@@ -39,13 +39,18 @@ def free_energy(A, z, mean, cov, v, noise):
     """E_q[ln q(y, a) − ln p(z, y, a)] with the Gammas of E[1/a] = v, term by term."""
     free = np.diag(cov) > 0
     m, C, k = mean[free], cov[np.ix_(free, free)], len(z)
-    shape, rate = SHAPE + 0.5, (SHAPE + 0.5) * v[free]
+    shape, rate = GAMMA_SHAPE + 0.5, (GAMMA_SHAPE + 0.5) * v[free]
     precision, log_precision = shape / rate, psi(shape) - np.log(rate)
     residual = z - A @ mean
     likelihood = -0.5 * k * np.log(2 * np.pi * noise)
     likelihood -= (residual @ residual + np.trace(A @ cov @ A.T)) / (2 * noise)
     prior = 0.5 * (log_precision - np.log(2 * np.pi) - precision * (m**2 + np.diag(C))).sum()
-    gammas = SHAPE * np.log(RATE) - gammaln(SHAPE) + (SHAPE - 1) * log_precision - RATE * precision
+    gammas = (
+        GAMMA_SHAPE * np.log(GAMMA_RATE)
+        - gammaln(GAMMA_SHAPE)
+        + (GAMMA_SHAPE - 1) * log_precision
+        - GAMMA_RATE * precision
+    )
     entropy = 0.5 * np.linalg.slogdet(2 * np.pi * np.e * C)[1] if free.any() else 0.0
     entropy += (shape - np.log(rate) + gammaln(shape) + (1 - shape) * psi(shape)).sum()
     return -(likelihood + prior + gammas.sum() + entropy)
@@ -53,7 +58,7 @@ def free_energy(A, z, mean, cov, v, noise):
 
 def test_an_update_is_that_of_dense_algebra():
     A, codes, variance = rows_of_codes()
-    found = update(A, codes, variance, 0.3)
+    found = update_posterior(A, codes, variance, 0.3)
     for i in range(len(codes)):
         mean, _, new = plain_update(A, codes[i], variance[i], 0.3)
         np.testing.assert_allclose(found.mean[i], mean, atol=1e-10)
@@ -66,7 +71,7 @@ def test_the_energy_is_the_free_energy_but_for_a_constant():
     A, codes, variance = rows_of_codes()
     variance[:, 3:] = np.random.default_rng(1).uniform(0.1, 1, variance[:, 3:].shape)
     variance[1] = variance[0]
-    expected, found = [], update(A, codes, variance, 0.3)
+    expected, found = [], update_posterior(A, codes, variance, 0.3)
     for z, v in zip(codes, variance, strict=True):
         mean, cov, new = plain_update(A, z, v, 0.3)
         expected.append(free_energy(A, z, mean, cov, new, 0.3))
@@ -78,7 +83,7 @@ def test_updates_lower_the_free_energy_of_each_row():
     A, codes, variance = rows_of_codes()
     energies = []
     for n in range(1, 8):
-        found = infer(A, codes, variance, 0.3, n)
+        found = infer_posterior(A, codes, variance, 0.3, n)
         energies.append(found.energy + ((codes - found.mean @ A.T) ** 2).sum(1) / 0.6)
     falls = -np.diff(energies, axis=0)
     assert (falls >= -1e-9).all()
@@ -87,9 +92,9 @@ def test_updates_lower_the_free_energy_of_each_row():
 
 def test_blocks_and_one_variance_for_all_change_nothing(monkeypatch):
     A, codes, variance = rows_of_codes(n=11)
-    whole = infer(A, codes, variance[0], 0.3, 3)
-    monkeypatch.setattr(sparse_posterior, "NUMBERS_PER_BLOCK", 2 * A.size)
-    parts = infer(A, codes, np.tile(variance[0], (11, 1)), 0.3, 3)
+    whole = infer_posterior(A, codes, variance[0], 0.3, 3)
+    monkeypatch.setattr(sparse_recovery, "MAX_CELLS_PER_POSTERIOR_BLOCK", 2 * A.size)
+    parts = infer_posterior(A, codes, np.tile(variance[0], (11, 1)), 0.3, 3)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-12)
 
@@ -123,7 +128,7 @@ def test_complete_labels_are_a_ridge_regression_of_their_codes():
     assert model.noise_ == pytest.approx((residual**2).mean())
     assert model.objective_ == [pytest.approx(((residual**2).sum() + 0.7 * (W**2).sum()) / 2 / model.noise_)]
     np.testing.assert_allclose(model.prior_, Y.mean(0))
-    expected = infer(A, features @ W, Y.mean(0), model.noise_, 10).mean
+    expected = infer_posterior(A, features @ W, Y.mean(0), model.noise_, 10).mean
     np.testing.assert_allclose(model.decision_function(X) + 0.5, expected, atol=1e-8)
 
 

@@ -9,14 +9,23 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
+import reference_kernels as reference
 from labelgap import BinaryRelevance, LabelwiseSVM
-from labelgap.kernels import cpu, reference
-from labelgap.kernels.elementwise import CompiledCell
+from labelgap.kernels import cpu
+from labelgap.kernels.elementwise import CompiledLoss
 from labelgap.losses import LOSSES, Loss, SquaredHinge
-from labelgap.objectives.features import Features
-from labelgap.objectives.labelwise import Labelwise, best_constants, column_model, column_values
-from labelgap.objectives.single_label import add_rows, minimize_label, row_scores, scale_and_shift
-from labelgap.solvers.columns import ColumnNewton
+from labelgap.objectives.features import Features, WithoutConstant
+from labelgap.objectives.labelwise import (
+    LabelwiseObjectives,
+    add_column_values,
+    add_rows,
+    find_constants,
+    minimize_label,
+    scale_and_shift,
+    write_column_model,
+    write_row_scores,
+)
+from labelgap.solvers.column_newton import ColumnNewton
 
 ALPHA = 0.7
 FORMS = {"dense": np.asarray, "sparse": sp.csr_array}
@@ -96,6 +105,32 @@ def test_the_same_as_ridge_regression(planted):
     np.testing.assert_array_equal(ours.predict(data.X), theirs.predict(data.X) > 0.5)
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "no constant"])
+def test_ridge_by_conjugate_gradients_is_the_factorised_one(form, constant, planted, monkeypatch):
+    data = planted(n=80, d=12, L=9)
+    exact_model = BinaryRelevance(loss="squared", fit_intercept=constant, **exact).fit(form(data.X), data.Y)
+    monkeypatch.setattr("labelgap.objectives.embeddings.MAX_FACTOR_ORDER", 0)
+    model = BinaryRelevance(loss="squared", fit_intercept=constant, **exact).fit(form(data.X), data.Y)
+    assert np.abs(gradients(model, data.X, data.Y.astype(float))).max() < 1e-6
+    np.testing.assert_allclose(model.coef_, exact_model.coef_, atol=1e-6)
+    np.testing.assert_allclose(model.intercept_, exact_model.intercept_, atol=1e-6)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_a_system_without_its_constant_is_the_schur_complement(ridge, planted):
+    X, R = planted(n=20, d=5).X, np.random.default_rng(0).standard_normal((6, 2))
+    full = np.column_stack([X, np.ones(20)])
+    G = full.T @ full + ridge * np.eye(6)
+    reduced = WithoutConstant(Features(X, cpu, float, constant=True), ridge)
+    schur = G[:-1, :-1] - np.outer(G[-1, :-1], G[-1, :-1]) / G[-1, -1]
+    product = reduced.t_times(reduced.times(np.eye(5)))
+    np.testing.assert_allclose(product + ridge * np.eye(5), schur, atol=1e-10)
+    np.testing.assert_allclose(reduced.column_squares().ravel(), np.diag(product), atol=1e-10)
+    W = np.linalg.solve(schur, reduced.reduce(R))
+    np.testing.assert_allclose(reduced.restore(W, R[-1:]), np.linalg.solve(G, R), atol=1e-8)
+
+
 def test_one_label_by_hand():
     """x = ±1 for yes and no: w = ⅔ and b = 0 solve w = 2 (1 − w) for α = 2 · 1, as the slope −2 · 2 (1 − w) + 2 w."""
     model = BinaryRelevance(2.0, dtype="float64", tol=1e-12).fit([[1.0], [-1.0]], [[1], [0]])
@@ -162,7 +197,7 @@ def test_decisions_rankings_and_known_scores_agree(options, form, planted):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_threads_change_nothing(loss, form, planted, monkeypatch):
-    monkeypatch.setattr("labelgap.estimators.baselines.label_models.WIDEST", 8)
+    monkeypatch.setattr("labelgap.estimators.label_models.MAX_LABELS_PER_BLOCK", 8)
     data = planted(n=150, d=30, L=40, k=5)
     one, two = (BinaryRelevance(loss=loss, n_jobs=n).fit(form(data.X), data.gaps) for n in (1, 2))
     np.testing.assert_array_equal(one.coef_, two.coef_)
@@ -183,7 +218,7 @@ def test_few_dense_features_come_to_the_same_minimum_by_hessians(constant, plant
     """However loose ``tol`` is, they come to where conjugate gradients come with a tight one."""
     data = planted(n=120, d=12, L=9)
     by_hessians = BinaryRelevance(0.01, fit_intercept=constant, tol=1.0, dtype="float64").fit(data.X, data.gaps)
-    monkeypatch.setattr("labelgap.estimators.baselines.label_models.FEW_FEATURES", 11)
+    monkeypatch.setattr("labelgap.estimators.label_models.MAX_HESSIAN_FEATURES", 11)
     by_products = BinaryRelevance(0.01, fit_intercept=constant, tol=1e-10, dtype="float64").fit(data.X, data.gaps)
     np.testing.assert_allclose(by_hessians.coef_, by_products.coef_, atol=1e-5)
     np.testing.assert_allclose(by_hessians.intercept_, by_products.intercept_, atol=1e-5)
@@ -270,8 +305,8 @@ def test_loops_over_cells_are_sums_and_products(name):
     loss = LOSSES[name]()
     targets, scores, (values, slopes, curvature) = cells(loss, np.random.default_rng(0))
     found, first, second = np.ones(4), np.empty((7, 4)), np.empty((7, 4))
-    column_values(CompiledCell(loss), targets, scores, found)
-    column_model(CompiledCell(loss), targets, scores, first, second)
+    add_column_values(CompiledLoss(loss), targets, scores, found)
+    write_column_model(CompiledLoss(loss), targets, scores, first, second)
     np.testing.assert_allclose(found, 1 + values.sum(0))
     np.testing.assert_allclose(first, slopes, atol=1e-15)
     np.testing.assert_allclose(second, curvature, atol=1e-15)
@@ -282,7 +317,7 @@ def test_loops_over_rows_are_products():
     X = sp.random_array((9, 6), density=0.4, rng=rng, format="csr")
     rows, w, factors = np.array([7, 0, 3]), rng.standard_normal(6), np.array([1.0, 0.0, -2.0])
     scores, out = np.empty(3), np.ones(6)
-    row_scores(X.indptr, X.indices, X.data, rows, w, scores)
+    write_row_scores(X.indptr, X.indices, X.data, rows, w, scores)
     add_rows(X.indptr, X.indices, X.data, rows, factors, out)
     np.testing.assert_allclose(scores, (X.toarray() @ w)[rows])
     np.testing.assert_allclose(out, 1 + factors @ X.toarray()[rows])
@@ -293,7 +328,7 @@ def test_one_label_on_some_rows_comes_to_its_minimum(name, planted):
     data, loss, rows = planted(), LOSSES[name](), np.arange(3, 30)
     X, targets = sp.csr_array(data.X), np.where(data.Y[:, 0] == 1, loss.positive, loss.negative)
     w, eps = np.ones(6), np.finfo(float).eps
-    options = (CompiledCell(loss), X.indptr, X.indices, X.data, rows, targets[rows], ALPHA)
+    options = (CompiledLoss(loss), X.indptr, X.indices, X.data, rows, targets[rows], ALPHA)
     assert 0 < minimize_label(*options, w, 1e-9, 0.0, 50, eps) < 50
     slopes = loss.functions(np).gradient(targets[rows], data.X[rows] @ w)
     np.testing.assert_allclose(slopes @ data.X[rows] + ALPHA * w, 0, atol=1e-7)
@@ -309,7 +344,7 @@ def test_scale_and_shift_are_where_neither_slope_is_left(shifted):
     loss, scores, square = SquaredHinge(), rng.standard_normal(300), 2.0
     targets = np.where(scores + 0.5 * rng.standard_normal(300) > 0.5, 1.0, -1.0)
     targets[:20] = np.nan
-    t, c = scale_and_shift(CompiledCell(loss), targets, scores, ALPHA, square, shifted)
+    t, c = scale_and_shift(CompiledLoss(loss), targets, scores, ALPHA, square, shifted)
 
     def slopes(t, c):
         cell = loss.functions(np).gradient(targets[20:], t * scores[20:] + c)
@@ -322,7 +357,7 @@ def test_scale_and_shift_are_where_neither_slope_is_left(shifted):
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_best_constant_is_where_its_slope_is_0(name):
     loss, positive, negative = LOSSES[name](), np.array([5, 1, 0, 90, 0]), np.array([5, 1000, 7, 1, 0])
-    b = best_constants(loss, ALPHA, positive, negative)
+    b = find_constants(loss, ALPHA, positive, negative)
     gradient = loss.functions(np).gradient
     slope = positive * gradient(loss.positive, b) + negative * gradient(loss.negative, b) + ALPHA * b
     np.testing.assert_allclose(slope, 0, atol=1e-8)
@@ -342,7 +377,7 @@ def test_the_best_in_rows_and_their_ties(k):
 @pytest.mark.parametrize("alpha", [1e-3, 1.0, 100.0])
 def test_rows_that_join_in_small_numbers_lead_to_the_same_minimum(alpha, monkeypatch):
     """Many rows, few positives or few negatives, and hardly any row may join at once."""
-    monkeypatch.setattr("labelgap.objectives.near_rows.FEWEST_NEW", 2)
+    monkeypatch.setattr("labelgap.objectives.labelwise.MAX_NEW_ROWS", 2)
     rng = np.random.default_rng(0)
     X = sp.random_array((500, 20), density=0.3, rng=rng, format="csr")
     scores = X @ rng.standard_normal((20, 4))
@@ -363,7 +398,9 @@ def test_too_few_steps_for_the_rows_that_count_warn(planted):
 def test_a_column_that_is_done_stays_where_it_is(planted):
     """One label starts at its minimum, the others do not: it takes no step, and they end where they must."""
     data = planted()
-    problem = Labelwise(Features(data.X, cpu, float), SquaredHinge(), np.where(data.Y == 1, 1.0, -1.0), ALPHA)
+    problem = LabelwiseObjectives(
+        Features(data.X, cpu, float), SquaredHinge(), np.where(data.Y == 1, 1.0, -1.0), ALPHA
+    )
     goals = np.full(5, 1e-8)
     ends = ColumnNewton().minimize(problem, np.zeros((6, 5)), goals)
     start = np.zeros((6, 5))

@@ -15,12 +15,21 @@ from typer.testing import CliRunner
 from labelgap import LEML, LPSR, SLEEC, WSABIE, BinaryRelevance, FastXML, LocalLEML, OneClassMF, Tagger, load
 from labelgap import audit as run_audit
 from labelgap import complete as run_complete
-from labelgap.checkpoints import MANIFEST, Checkpoint, CheckpointError, checkpointing, slot
+from labelgap.checkpoints import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointError,
+    checkpoint_call,
+    checkpoint_calls,
+    checkpointing,
+    pack_values,
+    slot,
+    unpack_values,
+)
 from labelgap.cli import app
 from labelgap.datasets import read, write
-from labelgap.estimators.pieces import from_arrays, in_pieces, remembered, to_arrays
-from labelgap.gaps.completing import HeldOut
-from labelgap.runtime import in_parallel, progress, reporting, threads, within, written_whole
+from labelgap.gaps.filling import HeldOutCells
+from labelgap.runtime import progress, report_progress, run_parallel, scope, threads, write_atomically
 
 RUN = {"data": "abc", "seed": 0}
 
@@ -71,7 +80,7 @@ def test_what_is_kept_comes_back(tmp_path):
 def test_places_and_repetitions_do_not_collide(tmp_path):
     def work(check):
         for fold in range(2):
-            with within(f"fold {fold}"):
+            with scope(f"fold {fold}"):
                 for time in range(2):
                     check(slot("LEML"), 10 * fold + time)
         check(slot("LEML"), 99)
@@ -89,14 +98,14 @@ def test_places_and_repetitions_do_not_collide(tmp_path):
 def test_tasks_have_places_of_their_own(tmp_path, n_jobs):
     def task(number):
         slot("inner").keep({"number": number})
-        return HeldOut(*(np.array([number]) for _ in range(4)))
+        return HeldOutCells(*(np.array([number]) for _ in range(4)))
 
     def again(number):
         return int(slot("inner").recall()["number"])
 
     def run(task):
         with threads(n_jobs):
-            return list(in_parallel([partial(task, number) for number in range(7)]))
+            return list(run_parallel([partial(task, number) for number in range(7)]))
 
     left_open(tmp_path / "c", lambda: run(task))
     with opened(tmp_path / "c"):
@@ -105,14 +114,16 @@ def test_tasks_have_places_of_their_own(tmp_path, n_jobs):
 
 def test_values_of_every_kind_come_back():
     csr = sp.csr_array(np.eye(3))
-    found = from_arrays(to_arrays({"a": csr, "b": {"c": np.arange(2), "d": None}, "e": (1, "x"), "f": np.int64(3)}))
+    found = unpack_values(
+        pack_values({"a": csr, "b": {"c": np.arange(2), "d": None}, "e": (1, "x"), "f": np.int64(3)})
+    )
     assert (found["a"] != csr).nnz == 0
     assert found["b"]["c"].tolist() == [0, 1]
     assert (found["b"]["d"], found["e"], found["f"]) == (None, [1, "x"], 3)
 
 
 def test_objects_are_refused(tmp_path):
-    with pytest.raises(TypeError, match="x holds objects of Python"), opened(tmp_path / "c"):
+    with pytest.raises(TypeError, match="x holds Python objects"), opened(tmp_path / "c"):
         slot("a").keep({"x": np.array([{}])})
 
 
@@ -155,7 +166,9 @@ def test_a_damaged_piece_is_computed_again(tmp_path, damage):
     folder = tmp_path / "c"
 
     def work():
-        return int(remembered("sum", lambda: HeldOut(*[np.arange(100, 200)] * 4), HeldOut).labels.sum())
+        return int(
+            checkpoint_call("sum", lambda: HeldOutCells(*[np.arange(100, 200)] * 4), HeldOutCells).labels.sum()
+        )
 
     left_open(folder, work)
     (path,) = pieces(folder)
@@ -197,7 +210,7 @@ def test_a_run_writes_over_what_it_left_unfinished(tmp_path):
 
     def die():
         slot("a").keep({"x": 1})
-        writing = written_whole(output)
+        writing = write_atomically(output)
         stream = writing.__enter__()
         stream.write(b"half")
         stream.flush()
@@ -206,7 +219,7 @@ def test_a_run_writes_over_what_it_left_unfinished(tmp_path):
     never_left = []  # nobody cleans up after a kill
     left_open(folder, die)
     assert len(list(tmp_path.glob(".out.*.part"))) == 1
-    with opened(folder), written_whole(output) as stream:
+    with opened(folder), write_atomically(output) as stream:
         stream.write(b"whole")
     assert output.read_bytes() == b"whole"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -228,7 +241,9 @@ def test_another_run_is_an_error_that_helps(tmp_path):
 def test_a_foreign_folder_is_left_alone(tmp_path):
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_bytes(b"cat")
-    with pytest.raises(CheckpointError, match=r"no checkpoint and not empty \(it holds cat.png\); pass a folder"):
+    with pytest.raises(
+        CheckpointError, match=r"not a checkpoint and not empty \(it holds cat.png\); pass a new folder"
+    ):
         opened(tmp_path / "photos").__enter__()
     assert [path.name for path in (tmp_path / "photos").iterdir()] == ["cat.png"]
     with pytest.raises(CheckpointError, match="is a file"):
@@ -413,7 +428,7 @@ def matrix(tmp_path):
 
 
 def fit_of(matrix, *more):
-    options = "--method", "leml", "--n-components", 3, "--output", matrix.parent / "model"
+    options = "--method", "leml", "--no-calibrate", "--n-components", 3, "--output", matrix.parent / "model"
     return "fit", matrix, *options, "--checkpoint", matrix.parent / "kept", *more
 
 
@@ -426,7 +441,7 @@ def test_a_command_that_is_stopped_goes_on(matrix, stop_after):
     stop_after(2)
     shown = labelgap(*fit_of(matrix))
     assert shown.exit_code == 130
-    assert f"stopped; the same command goes on from {matrix.parent / 'kept'}." in shown.output
+    assert f"stopped; the same command resumes from {matrix.parent / 'kept'}." in shown.output
     assert sorted(path.name for path in matrix.parent.iterdir()) == ["kept", "train.npz"]
     again = stop_after(None)
     assert labelgap(*fit_of(matrix, "--jobs", 1)).exit_code == 0, "the number of threads may change"
@@ -499,7 +514,7 @@ class Watcher:
 
 def test_who_watches_is_told_at_any_verbosity(capsys):
     watcher = Watcher()
-    with reporting(watcher):
+    with report_progress(watcher):
         for verbose in range(3):
             with progress(2, "Work", verbose) as advance:
                 advance("a")
@@ -515,7 +530,7 @@ def test_who_watches_is_told_at_any_verbosity(capsys):
 def test_an_audit_tells_of_folds_and_of_the_fits_within(n_jobs):
     X, Y = planted(n=40)
     watcher = Watcher()
-    with reporting(watcher):
+    with report_progress(watcher):
         run_audit(X, Y, LocalLEML(2, n_clusters=2, n_learners=1, max_iter=200, n_jobs=n_jobs), n_folds=2)
     titles = [title for title, _, _ in watcher.begun]
     assert titles.count("Folds") == 1
@@ -532,7 +547,7 @@ def test_a_fit_that_goes_on_says_how_far_it_was(tmp_path, stop_after):
     with pytest.raises(KeyboardInterrupt), opened(tmp_path / "c"):
         model.fit(X, Y)
     stop_after(None)
-    with opened(tmp_path / "c"), reporting(watcher):
+    with opened(tmp_path / "c"), report_progress(watcher):
         model.fit(X, Y)
     assert ("LEML", 30, 2) in watcher.begun
     assert watcher.steps.count("LEML") == model.n_iter_ - 2
@@ -540,13 +555,13 @@ def test_a_fit_that_goes_on_says_how_far_it_was(tmp_path, stop_after):
 
 def test_results_come_in_order_and_once(tmp_path):
     def make(number):
-        return HeldOut(*[np.array([number])] * 4)
+        return HeldOutCells(*[np.array([number])] * 4)
 
     tasks = [partial(make, number) for number in range(5)]
     with threads(2):
-        left_open(tmp_path / "c", lambda: list(in_pieces("n", tasks[:3], HeldOut)))
+        left_open(tmp_path / "c", lambda: list(checkpoint_calls("n", tasks[:3], HeldOutCells)))
         with opened(tmp_path / "c"):
-            found = list(in_pieces("n", tasks, HeldOut))
+            found = list(checkpoint_calls("n", tasks, HeldOutCells))
     assert [int(one.labels[0]) for one in found] == list(range(5))
 
 
@@ -555,6 +570,6 @@ def test_work_goes_on_where_nothing_can_be_kept(tmp_path):
     with checkpointing(tmp_path / "kept", {"seed": 0}, share=1.0):
         slot("first").keep({"a": np.arange(3)})
         shutil.rmtree(tmp_path / "kept")
-        with pytest.warns(RuntimeWarning, match="what is done cannot be kept"):
+        with pytest.warns(RuntimeWarning, match="the checkpoint cannot be written"):
             slot("second").keep({"a": np.arange(3)})
         slot("third").keep({"a": np.arange(3)})

@@ -11,12 +11,9 @@ import scipy.sparse as sp
 from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 
-from labelgap.clustering import Clustering, centers, cluster, different_rows
-from labelgap.clustering import rows as rows_module
-from labelgap.clustering.rows import Rows
-from labelgap.clustering.seeds import Between, Draws
-from labelgap.clustering.sharing import share_out
-from labelgap.runtime import threads
+from labelgap.clustering import Clustering, cluster, draw_distinct_rows, kmeans
+from labelgap.clustering.kmeans import RowDistances, RowMatrix, SeedProposals, assign_rows
+from labelgap.runtime import threads, workers
 
 WRAP = [np.asarray, sp.csr_array]
 PRECISION = [np.float32, np.float64]
@@ -78,8 +75,8 @@ def test_no_round_raises_the_objective(wrap):
 
 def test_it_stops_where_nothing_changes_and_sooner_with_a_tolerance(monkeypatch):
     X, calls = blobs(spread=1.5), []
-    means = Rows.means
-    monkeypatch.setattr(Rows, "means", lambda self, *args: calls.append(1) or means(self, *args))
+    compute_means = RowMatrix.compute_means
+    monkeypatch.setattr(RowMatrix, "compute_means", lambda self, *args: calls.append(1) or compute_means(self, *args))
     rounds = []
     for tol in (0.0, 1e-3, 0.5):
         calls.clear()
@@ -154,13 +151,9 @@ def test_single_precision_far_from_the_origin(wrap):
 def test_small_blocks_change_nothing(monkeypatch, wrap):
     X = wrap(blobs())
     whole, labels = run(X, 8, balance=1.2)
-    for module, name, size in (
-        (centers, "VALUES_PER_BLOCK", 70),
-        (centers, "VALUES_PER_RANGE", 30),
-        (rows_module, "VALUES_PER_PART", 100),
-        (rows_module, "VALUES_PER_BLOCK", 1),
-    ):
-        monkeypatch.setattr(module, name, size)
+    monkeypatch.setattr(workers, "MAX_CELLS_PER_BLOCK", 70)
+    for name, size in (("MAX_CELLS_PER_BLOCK", 1), ("MAX_CELLS_PER_RANGE", 30), ("MIN_STORED_PER_PART", 100)):
+        monkeypatch.setattr(kmeans, name, size)
     parts, found = run(X, 8, balance=1.2)
     np.testing.assert_allclose(parts.centers, whole.centers, atol=1e-12)
     np.testing.assert_array_equal(found, labels)
@@ -207,16 +200,16 @@ def test_sharing_out_equals_proposals_one_by_one(wrap, balance, seed):
     """Whole numbers, so that distances are exact and many are equal."""
     rng = np.random.default_rng(seed)
     X, C = (rng.integers(-3, 4, (n, 2)).astype(float) for n in (90, 7))
-    shares = share_out(Rows(wrap(X)), C, balance)
+    assignment = assign_rows(RowMatrix(wrap(X)), C, balance)
     expected = one_by_one(squared_distances(X, C), ceil(balance * 90 / 7))
-    np.testing.assert_array_equal(shares.labels, expected)
+    np.testing.assert_array_equal(assignment.labels, expected)
 
 
 def test_a_full_centre_by_hand():
     """Room for two each: 0 keeps 0 and 1; 10 would rather have 9 than 2, so that 2 ends at 20."""
     X = np.array([[0.0], [1.0], [2.0], [9.0], [10.0]])
-    assert share_out(Rows(X), np.array([[0.0], [10.0], [20.0]]), 1.0).labels.tolist() == [0, 0, 2, 1, 1]
-    assert share_out(Rows(X), np.array([[0.0], [10.0], [20.0]]), None).labels.tolist() == [0, 0, 0, 1, 1]
+    assert assign_rows(RowMatrix(X), np.array([[0.0], [10.0], [20.0]]), 1.0).labels.tolist() == [0, 0, 2, 1, 1]
+    assert assign_rows(RowMatrix(X), np.array([[0.0], [10.0], [20.0]]), None).labels.tolist() == [0, 0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("wrap", WRAP)
@@ -280,13 +273,13 @@ def test_seeds_decide(make):
 def test_rows_drawn_ahead_have_the_chances_of_their_turn():
     X = np.array([[0.0], [1.0], [2.0], [5.0]])
     then, now = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 2.0, 1.0, 0.5])
-    draws = Draws(then, 40_000, Between(Rows(X)), np.random.default_rng(0))
-    np.testing.assert_allclose(np.bincount(draws.rows) / 40_000, then / 10, atol=0.01)
-    valid = draws.still_valid(now, 40_000)
-    chances = np.bincount(draws.rows[valid], minlength=4) / len(valid)
+    proposals = SeedProposals(then, 40_000, RowDistances(RowMatrix(X)), np.random.default_rng(0))
+    np.testing.assert_allclose(np.bincount(proposals.rows) / 40_000, then / 10, atol=0.01)
+    valid = proposals.take_valid(now, 40_000)
+    chances = np.bincount(proposals.rows[valid], minlength=4) / len(valid)
     np.testing.assert_allclose(chances, now / 3.5, atol=0.015)
-    np.testing.assert_allclose(draws.squares[:9], squared_distances(X, X)[draws.rows[:9]], atol=1e-12)
-    assert not draws.still_valid(now, 1).size
+    np.testing.assert_allclose(proposals.squares[:9], squared_distances(X, X)[proposals.rows[:9]], atol=1e-12)
+    assert not proposals.take_valid(now, 1).size
 
 
 def test_seeds_are_far_from_each_other():
@@ -368,10 +361,10 @@ def test_an_empty_cluster_goes_to_the_farthest_rows(wrap, max_iter):
 def test_different_rows():
     X = np.array([[1.0, 0.0], [1.0, -0.0], [2.0, 3.0], [2.0, 3.0], [0.0, 0.0]])
     stored_zero = sp.csr_array(([1.0, 0.0, 1.0, 2.0], [0, 1, 0, 1], [0, 2, 3, 4]), shape=(3, 2))
-    assert different_rows(stored_zero, 10, np.random.default_rng(0)).shape[0] == 2
+    assert draw_distinct_rows(stored_zero, 10, np.random.default_rng(0)).shape[0] == 2
     for rows in (X, sp.csr_array(X)):
         for most, expected in ((1, 1), (2, 2), (3, 3), (9, 3)):
-            found = different_rows(rows, most, np.random.default_rng(0))
+            found = draw_distinct_rows(rows, most, np.random.default_rng(0))
             dense = found if isinstance(found, np.ndarray) else found.toarray()
             assert len(dense) == len({tuple(row + 0.0) for row in dense}) == expected
 
@@ -382,7 +375,7 @@ BAD = [
     ({"n_clusters": 41}, r"n_clusters=41 is out of range; there are 40 rows, so pass an integer from 1 to 40"),
     ({"n_clusters": 0}, r"n_clusters=0 is out of range"),
     ({"n_clusters": 2.5}, r"n_clusters=2\.5 is out of range"),
-    ({"n_clusters": 3, "balance": 0.9}, r"balance=0\.9 is out of range; a limit .* from 1 on, and None is no limit"),
+    ({"n_clusters": 3, "balance": 0.9}, r"balance=0\.9 is out of range; .* or None for no limit"),
     ({"n_clusters": 3, "balance": np.nan}, r"balance=nan is out of range"),
     ({"n_clusters": 3, "seeds": np.zeros((2, 6))}, r"seeds has shape \(2, 6\); pass an array of shape \(3, 6\)"),
 ]

@@ -16,11 +16,10 @@ from typer.testing import CliRunner
 
 from labelgap import LEML, Tagger, load
 from labelgap.cli import app
-from labelgap.commands.inputs import Columns
-from labelgap.commands.learning import data_for
-from labelgap.commands.options import find_class, parameters_of, parse_options
+from labelgap.commands.training import find_class, list_parameters, parse_options
 from labelgap.datasets import make_low_rank, read, read_records, write, write_records
-from labelgap.datasets.documents import split_tags
+from labelgap.datasets.tag_columns import split_tags
+from labelgap.inputs import TableColumns, load_data_for
 from labelgap.observations import as_labels
 
 WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
@@ -63,6 +62,7 @@ def folder(tmp_path_factory):
         0.1,
     )
     assert shown.exit_code == 0, shown.output
+    write_records(path / "bare.csv", ["a", "b", "c"], [["x y", "y", "z"], ["y x", "x", "z"]])
     return path
 
 
@@ -75,16 +75,16 @@ def test_options_are_those_of_the_signature():
     )
     assert given == {"n_components": 3, "fit_intercept": False, "loss": "logistic", "alpha": 2}
     assert parse_options(LEML, ["--warm-start"]) == {"warm_start": True}
-    assert "callbacks" not in parameters_of(LEML)
+    assert "callbacks" not in list_parameters(LEML)
     assert find_class("oneclassmf").__name__ == "OneClassMF"
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--alfa", "1"], "--alfa is no option of LEML; did you mean --alpha"),
-        (["alpha", "1"], "alpha is no option of LEML"),
-        (["--callbacks", "1"], "--callbacks is no option of LEML"),
+        (["--alfa", "1"], "--alfa is not an option of LEML; did you mean --alpha"),
+        (["alpha", "1"], "alpha is not an option of LEML"),
+        (["--callbacks", "1"], "--callbacks is not an option of LEML"),
     ],
 )
 def test_options_that_are_none(words, message):
@@ -98,7 +98,8 @@ def test_options_that_are_none(words, message):
 def test_fit_says_what_it_did(folder):
     arguments = ["fit", folder / "posts.csv", "--text", "title,body", "--tags", "tags", "--output", folder / "again"]
     found = as_json(*arguments, "--method", "leml", "--n-components", 2, "--seed", 3)
-    assert (found["rows"], found["labels"], found["unknown"]) == (150, 3, 0)
+    assert (found["rows"], found["labels"], found["unknown cells"]) == (150, 3, 0)
+    assert (found["text columns"], found["tags column"], found["rows without tags"]) == (["title", "body"], "tags", 0)
     model = load(folder / "again")
     assert isinstance(model, Tagger)
     assert (model.estimator.n_components, model.estimator.random_state) == (2, 3)
@@ -122,7 +123,8 @@ def test_predictions_as_a_table(folder, ending):
     model = load(folder / "model")
     texts = [f"{row['title']}\n{row['body']}" for row in read_records(folder / "posts.csv")]
     for row, tags in zip(rows, model.predict_tags(texts, 2), strict=True):
-        assert (row["tags"] if ending == "jsonl" else row["tags"].split(" ")) == tags
+        predicted = row["predicted_tags"]
+        assert (predicted if ending == "jsonl" else predicted.split(" ")) == tags
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
@@ -143,12 +145,12 @@ def test_predicted_tags_are_read_as_they_were(tags, separator, mark, tmp_path):
     where = ["--text", "text", "--tags", "tags", *(["--separator", separator] if separator else [])]
     assert labelgap("fit", tmp_path / "a.csv", *where, "--output", tmp_path / "model").exit_code == 0
     shown = labelgap("predict", tmp_path / "a.csv", "--model", tmp_path / "model", "--output", tmp_path / "b.csv")
-    assert ("as JSON lists" in shown.stderr) == (mark is None)
+    assert "as JSON lists" not in shown.stderr
     found = read_records(tmp_path / "b.csv")
-    again = [{"text": text, "tags": row["tags"]} for text, row in zip(texts, found, strict=True)]
+    again = [{"text": text, "tags": row["predicted_tags"]} for text, row in zip(texts, found, strict=True)]
     write_records(tmp_path / "c.csv", ["text", "tags"], [list(row.values()) for row in again])
-    for given in (Columns(), Columns("text", "tags", separator=separator)):
-        data = data_for(load(tmp_path / "model"), tmp_path / "c.csv", given, labels=True)
+    for given in (TableColumns(), TableColumns("text", "tags", separator=separator)):
+        data = load_data_for(load(tmp_path / "model"), tmp_path / "c.csv", given, labels=True)
         assert data.label_names == sorted(tags)
         assert data.Y.toarray().tolist() == [[tag in one for tag in sorted(tags)] for one in lists]
         assert not data.unknown_tags
@@ -162,7 +164,7 @@ def test_single_tags_with_blanks_are_not_cut(tmp_path):
     assert load(tmp_path / "model").columns_["separator"] == ""
     predict = ["predict", tmp_path / "a.jsonl", "--model", tmp_path / "model", "--top", 1]
     assert labelgap(*predict, "--output", tmp_path / "b.csv").exit_code == 0
-    tags = [row["tags"] for row in read_records(tmp_path / "b.csv")]
+    tags = [row["predicted_tags"] for row in read_records(tmp_path / "b.csv")]
     assert split_tags(tags) == [["red wine"], ["sour cream"]] * 8
 
 
@@ -172,10 +174,10 @@ def test_a_model_remembers_what_stands_between_tags(tmp_path):
     columns = ["--text", "text", "--tags", "tags", "--separator", ";", "--output", tmp_path / "model"]
     assert labelgap("fit", tmp_path / "a.csv", *columns).exit_code == 0
     model = load(tmp_path / "model")
-    data = data_for(model, tmp_path / "a.csv", Columns(), labels=True)
+    data = load_data_for(model, tmp_path / "a.csv", TableColumns(), labels=True)
     assert as_labels(data.Y).positives.nnz == 25
     write_records(tmp_path / "one.csv", ["text", "tags"], [["oven", "red, dry"]])
-    assert as_labels(data_for(model, tmp_path / "one.csv", Columns(), labels=True).Y).positives.nnz == 1
+    assert as_labels(load_data_for(model, tmp_path / "one.csv", TableColumns(), labels=True).Y).positives.nnz == 1
 
 
 def test_evaluate(folder):
@@ -190,9 +192,9 @@ def test_evaluate(folder):
 def test_labels_that_the_model_does_not_know_are_left_out(folder):
     write_records(folder / "odd.csv", ["title", "body", "tags"], [["bacon", "steak", "meat unheard-of"]])
     found = as_json("evaluate", folder / "odd.csv", "--model", folder / "model")
-    assert (found["P@1"], found["tags"], found["unknown tags"]) == (1.0, 2, 1)
+    assert (found["P@1"], found["tags"], found["tags not in the model"]) == (1.0, 2, 1)
     shown = labelgap("evaluate", folder / "odd.csv", "--model", folder / "model")
-    assert "unknown tags: 1 of 2" in shown.stderr
+    assert "1 of 2 tags of" in shown.stderr
     assert "'unheard-of'" in shown.stderr
 
 
@@ -201,7 +203,7 @@ def test_a_file_of_other_tags_is_refused(folder, command):
     write_records(folder / "foreign.csv", ["title", "body", "tags"], [["bacon", "steak", "x y"], ["oven", "", "z"]])
     shown = labelgap(command, folder / "foreign.csv", "--model", folder / "model")
     assert shown.exit_code == 1
-    assert "knows none of the 3 tags" in shown.stderr
+    assert "has none of the 3 tags" in shown.stderr
 
 
 def test_unknown_tags_of_an_audit(folder):
@@ -210,14 +212,15 @@ def test_unknown_tags_of_an_audit(folder):
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         found = as_json("audit", folder / "more.csv", "--model", folder / "model", "--folds", 2)
-    assert (found["tags"], found["unknown tags"]) == (4, 1)
+    assert (found["tags"], found["tags not in the model"]) == (4, 1)
 
 
 def test_json_has_null_for_no_number(folder):
-    write_records(folder / "bare.csv", ["title", "body", "tags"], [["bacon", "steak", ""]])
-    shown = labelgap("evaluate", folder / "bare.csv", "--model", folder / "model", "--json")
+    write_records(folder / "untagged.csv", ["title", "body", "tags"], [["bacon", "steak", ""]])
+    shown = labelgap("evaluate", folder / "untagged.csv", "--model", folder / "model", "--json")
     found = json.loads(shown.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert None in found.values()
+    assert found["rows without tags"] == 1
 
 
 # --- gaps ----------------------------------------------------------------------------------------------------------
@@ -232,7 +235,8 @@ def test_audit_finds_what_was_removed(folder):
         row[3] = " ".join(tags[1:])
     write_records(folder / "gaps.csv", ["id", "title", "body", "tags"], rows)
     output = folder / "audit.csv"
-    shown = labelgap("audit", folder / "gaps.csv", "--model", folder / "model", "--output", output, "--folds", 3)
+    audit = ["audit", folder / "gaps.csv", "--model", folder / "model", "--folds", 3]
+    shown = labelgap(*audit, "--output", output, "--min-probability", 0)
     assert shown.exit_code == 0, shown.output
     assert "estimated share missing" in shown.output
     found = [row for row in read_records(output) if row["kind"] == "missing"][: len(removed)]
@@ -295,8 +299,8 @@ def test_columns_of_labels_go_by_name(gappy):
     ("labels", "code", "message"),
     [
         ("baking,meat", 1, "it lacks 'soup'"),
-        ("baking,meat,soup,title", 1, "is no label"),
-        ("baking,meat,soup,extra", 1, "it has besides them 'extra'"),
+        ("baking,meat,soup,title", 1, "cannot read"),
+        ("baking,meat,soup,extra", 1, "it also has 'extra'"),
         ("baking,baking", 2, "--labels names 'baking' 2 times"),
     ],
 )
@@ -368,8 +372,9 @@ def test_convert(matrix, ending, tmp_path):
 def test_predictions_beside_the_features(matrix, ending, tmp_path):
     labelgap("fit", matrix, "--output", tmp_path / "model", "--method", "LEML", "--n-components", 2)
     output = tmp_path / f"found.{ending}"
-    assert as_json("predict", matrix, "--model", tmp_path / "model", "--output", output) == {"output": str(output)}
+    values = as_json("predict", matrix, "--model", tmp_path / "model", "--output", output)
     X, Y = read(output)[:2]
+    assert (values["output"], values["rows"], values["tags"]) == (str(output), 80, Y.sum())
     given = read(matrix)[0]
     np.testing.assert_allclose(X.toarray() if sp.issparse(X) else X, given, rtol=1e-6)
     expected = load(tmp_path / "model").decision_function(given) > 0
@@ -379,7 +384,7 @@ def test_predictions_beside_the_features(matrix, ending, tmp_path):
 def test_texts_do_not_go_with_features(folder):
     shown = labelgap("predict", folder / "posts.csv", "--model", folder / "model", "--output", folder / "found.npz")
     assert shown.exit_code == 1
-    assert "texts go with a table; use an ending such as .csv" in shown.output
+    assert "texts are written to a table; use .csv" in shown.output
     assert not (folder / "found.npz").exists()
 
 
@@ -400,28 +405,29 @@ WRONG = [
         [*FIT[:4], "--text", "headline", "--tags", "tags"],
         "has no column 'headline'; it has 'id', 'title', 'body', 'tags'",
     ),
-    ([*FIT[:4], "--tags", "tags"], "say which columns hold the text: --text"),
-    ([*FIT[:4], "--text", "title"], "say where its labels are: --tags"),
+    (["fit", "bare.csv", *FIT[2:4], "--tags", "c"], "say which columns hold the text: --text title,content. It has"),
+    (["fit", "bare.csv", *FIT[2:4], "--text", "a"], "say where its labels are: --tags"),
+    ([*FIT[:4], "--text", "titel", "--tags", "tags"], "no column 'titel'; did you mean 'title'? It has"),
     ([*FIT, "--alpha", "minus"], "alpha='minus' is out of range"),
     (["fit", "nowhere.csv", *FIT[2:]], "There is no file nowhere.csv; check the path"),
-    (["fit", "posts.csv", "--output", "no/where/m", *FIT[4:]], "is in no existing folder"),
+    (["fit", "posts.csv", "--output", "no/where/m", *FIT[4:]], "is in a folder that does not exist"),
     (["predict", "posts.csv", "--model", "nowhere"], "There is no model nowhere; check the path"),
-    (["predict", "posts.csv", "--model", "posts.csv"], "is not a whole labelgap model"),
+    (["predict", "posts.csv", "--model", "posts.csv"], "posts.csv is a table, not a model"),
     (["predict", "posts.csv", "--model", "model", "--text", "head"], "has no column 'head'"),
     (
         ["explain", "posts.csv", "--model", "model", "--row", "0", "--label", "cheese"],
         "'cheese' is none of the 3 labels",
     ),
     (["explain", "posts.csv", "--model", "model", "--row", "999", "--label", "meat"], "has rows 0 to 149"),
-    (["evaluate", "model", "--model", "model"], "the ending says no format"),
-    (["inspect", "posts.csv"], "is not a whole labelgap model"),
-    (["convert", "posts.csv", "x.npz"], "the ending says no format"),
+    (["evaluate", "model", "--model", "model"], "the format of this ending is not known"),
+    (["inspect", "posts.csv"], "posts.csv is a table, not a model"),
+    (["convert", "posts.csv", "x.npz"], "the format of this ending is not known"),
     ([*FIT, "--min-count", "1000"], "has no tag in the column 'tags'"),
     (["fit", "posts.csv", "--output", ".", *FIT[4:]], "--output . is a folder; name a file in it"),
     (["fit", "posts.csv", "--output", "posts.csv", *FIT[4:]], "--output posts.csv is a file that this command reads"),
     (["tune", "posts.csv", "--output", ".", *FIT[4:]], "--output . is a folder; name a file in it"),
-    (["audit", "posts.csv", "--model", "model", "--output", "x.doc"], "--output x.doc: the ending says no table"),
-    (["audit", "posts.csv", "--model", "model", "--output", "x.csv.zip"], "a .zip can be read but not written"),
+    (["audit", "posts.csv", "--model", "model", "--output", "x.doc"], "--output x.doc is not a table"),
+    (["audit", "posts.csv", "--model", "model", "--output", "x.csv.zip"], ".zip files can be read but not written"),
     (["complete", "posts.csv", "--model", "model", "--output", "posts.csv"], "is a file that this command reads"),
     (["predict", "posts.csv", "--model", "model", "--output", "model"], "is a file that this command reads"),
     (["convert", "posts.csv", "posts.csv"], "The target posts.csv is a file that this command reads"),
@@ -433,10 +439,25 @@ WRONG = [
 ]
 WRONG_OPTIONS = [
     ([*FIT, "--method", "LEMLL"], "--method LEMLL is not known; did you mean"),
-    ([*FIT, "--alpah", "1"], "--alpah is no option of BinaryRelevance; did you mean --alpha"),
-    ([*FIT, "--separator", ""], "--separator is empty; say what stands between tags"),
+    ([*FIT, "--alpah", "1"], "--alpah is not an option of BinaryRelevance; did you mean --alpha"),
+    ([*FIT, "--separator", ""], "--separator is empty; pass the characters between tags"),
     (["tune", *FIT[1:], "--metric", "foo"], "--metric foo cannot be used"),
     (["fit", *FIT[1:6], "--labels", "title,title"], "--labels names 'title' 2 times"),
+    ([*FIT, "--labels", "title"], "--tags and --labels are two ways"),
+    ([*FIT, "--seperator", ";"], "--seperator is not an option of BinaryRelevance; did you mean --separator"),
+    ([*FIT, "--delimiter", "ab"], "--delimiter 'ab' is not a character"),
+    ([*FIT, "--encoding", "utf-88"], "--encoding utf-88 is not known"),
+    (["predict", "--model", "model"], "Pass either a file (or - for standard input) or --document TEXT"),
+    (["predict", "posts.csv", "--model", "model", "--document", "x"], "Pass either a file"),
+    (["predict", "posts.csv", "--model", "model", "--top", "two"], "'two'"),
+    (
+        ["predict", "posts.csv", "--model", "model", "--tpo", "2"],
+        "--tpo (Possible options: --output, --top",
+    ),
+    (["audit", "posts.csv", "--model", "model", "--min-probability", "nan"], "nan"),
+    (["audit", "posts.csv", "--model", "model", "--min-probability", "2"], "'--min-probability'"),
+    (["tune", *FIT[1:], "--share", "nan"], "nan is not a finite number"),
+    (["predct"], "No such command 'predct'. Did you mean 'predict'"),
 ]
 CODES = [(*one, 1) for one in WRONG] + [(*one, 2) for one in WRONG_OPTIONS]
 
@@ -449,6 +470,7 @@ def test_errors_help(arguments, message, code, folder, monkeypatch):
     assert shown.exit_code == code
     assert message in " ".join(shown.output.split())
     assert "Traceback" not in shown.output
+    assert shown.stderr.count("\n") == 1
     assert sorted(path.name for path in folder.iterdir()) == before
 
 
@@ -459,7 +481,7 @@ def test_a_folder_that_cannot_be_written_into(folder, tmp_path):
     tmp_path.chmod(0o500)
     shown = labelgap("audit", folder / "posts.csv", "--model", folder / "model", "--output", tmp_path / "a.csv")
     assert shown.exit_code == 1
-    assert "nothing can be written into" in shown.stderr
+    assert "is not writable" in shown.stderr
 
 
 def test_a_reader_that_stops_early_is_no_error(folder):
@@ -479,7 +501,7 @@ def test_a_bad_byte_is_told_once(folder):
     (folder / "latin.csv").write_bytes("title,body,tags\nbacon,steak,meat\ncafé,oven,baking\n".encode("latin-1"))
     shown = labelgap("explain", folder / "latin.csv", "--model", folder / "model", "--row", 0, "--label", "meat")
     assert shown.exit_code == 0
-    assert shown.stderr.count("is not UTF-8 (line 3 has the byte 0xE9)") == 1
+    assert shown.stderr.count("is not UTF-8 (byte 0xE9 in line 3)") == 1
 
 
 def test_the_help_has_examples():

@@ -9,13 +9,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from labelgap import MC1, MC1CV, Labels, MCb, MCbCV, load, make_completion
-from labelgap.estimators.completion import solve_path
-from labelgap.estimators.completion import together as together_module
-from labelgap.estimators.completion.together import solve_paths
+from labelgap.estimators.completion import completion_path, solve_path, solve_paths
 from labelgap.losses import get_loss
 from labelgap.metrics import imputation_error, label_error
-from labelgap.model_selection.completion import LABEL_WEIGHTS
-from labelgap.objectives.completion import Completion
+from labelgap.model_selection.completion_cv import LABEL_WEIGHTS
+from labelgap.objectives.label_feature_matrix import Completion
 
 PAIRS = [(MC1CV, MC1), (MCbCV, MCb)]
 SMALL = {"label_weights": [0.1, 1.0], "mu": 5e-3, "n_folds": 3, "random_state": 0, "n_jobs": 1}
@@ -83,9 +81,9 @@ def test_a_problem_stops_at_max_iter(constant):
 @pytest.mark.parametrize("constant", [True, False])
 def test_where_a_gram_matrix_is_too_rough(constant, monkeypatch):
     """Thresholds below its rounding take the matrix itself; here all of them do."""
-    calls, real = [], together_module._from_matrix
-    monkeypatch.setattr(together_module, "GRAM_SHARE", 1e3)
-    monkeypatch.setattr(together_module, "_from_matrix", lambda Z: calls.append(1) or real(Z))
+    calls, real = [], completion_path._decompose_gram
+    monkeypatch.setattr(completion_path, "MIN_GRAM_SHARE", 1e3)
+    monkeypatch.setattr(completion_path, "_decompose_gram", lambda Z: calls.append(1) or real(Z))
     for shape in ((30, 6, 3), (5, 9, 4)):
         together, alone = both(problems(*shape, constant=constant), MUS, constant=constant)
         assert len(calls) >= sum(stage.n_iter for path in together for stage in path)
@@ -209,7 +207,7 @@ def test_the_number_of_threads_changes_nothing(search, solver, data):
 @pytest.mark.parametrize("search", [MC1CV, MCbCV])
 def test_wide_matrices_are_solved_one_by_one(search, data, monkeypatch):
     side_by_side = search(solver="fpc", **SMALL).fit(data.X, data.Y)
-    monkeypatch.setattr("labelgap.model_selection.completion.MOST_COLUMNS", 0)
+    monkeypatch.setattr("labelgap.model_selection.completion_cv.MAX_BATCH_COLUMNS", 0)
     one_by_one = search(solver="fpc", **SMALL).fit(data.X, data.Y)
     np.testing.assert_array_equal(side_by_side.cv_results_["label_error"], one_by_one.cv_results_["label_error"])
     np.testing.assert_allclose(
@@ -298,9 +296,13 @@ BAD = [
     ({"n_folds": 1}, (ROWS, LABELS), r"n_folds=1 is out of range; pass an integer of at least 2"),
     ({"n_folds": 31}, (ROWS, LABELS), r"n_folds=31 is out of range; Y has 30 known cells"),
     ({"n_folds": 25}, (ROWS, LABELS), r"n_folds=25 is out of range; X has 20 known cells"),
-    ({"label_weights": []}, (ROWS, LABELS), r"label_weights=\[\] are no candidates; pass one or more finite"),
-    ({"label_weights": [0.0]}, (ROWS, LABELS), r"label_weights=\[0\.0\] are no candidates"),
-    ({"label_weights": ["a"]}, (ROWS, LABELS), r"label_weights=\['a'\] are no candidates"),
+    (
+        {"label_weights": []},
+        (ROWS, LABELS),
+        r"label_weights=\[\] is not a list of candidates; pass one or more finite",
+    ),
+    ({"label_weights": [0.0]}, (ROWS, LABELS), r"label_weights=\[0\.0\] is not a list of candidates"),
+    ({"label_weights": ["a"]}, (ROWS, LABELS), r"label_weights=\['a'\] is not a list of candidates"),
     ({"mu": 0}, (ROWS, LABELS), r"mu=0 is out of range"),
     ({"decay": 1.0}, (ROWS, LABELS), r"decay=1\.0 is out of range"),
     ({}, (ROWS, None), r"MC1CV requires y to be passed"),

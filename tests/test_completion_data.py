@@ -71,7 +71,7 @@ def test_same_seed_same_data():
         ({"n_features": 0}, "n_features=0"),
         ({"n_labels": 0}, "n_labels=0"),
         ({"rank": 0}, "rank=0"),
-        ({"noise_variance": -1}, "noise_variance=-1 is no variance"),
+        ({"noise_variance": -1}, "noise_variance=-1 is not a variance"),
         ({"noise_variance": np.nan}, "noise_variance=nan"),
         ({"observed": 0}, "observed=0 is not a share"),
         ({"observed": 20}, "observed=20 is not a share"),

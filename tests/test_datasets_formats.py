@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 import labelgap.datasets
 from labelgap.datasets import read, read_npz, write, write_npz
-from labelgap.datasets.files import replacing
+from labelgap.datasets.file_io import write_compressed
 
 X = np.array([[0.5, 0, 2], [0, -1, 0]], np.float32)
 Y = np.array([[1, 0], [1, 1]], np.float32)
@@ -47,7 +47,7 @@ def test_npz_refuses_pickles_damage_and_foreign_files(tmp_path):
     np.savez(objects, X=np.array([{}], object), Y=Y)
     for damaged in (content[: len(content) // 2], b"", b"text", pickle.dumps(1), foreign, objects.getvalue()):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"a\.npz: found"):
+        with pytest.raises(ValueError, match=r"a\.npz(: found| is not a readable)"):
             read_npz(path)
 
 
@@ -92,7 +92,7 @@ def test_format_by_name_and_options(tmp_path):
 
 
 def test_unknown_formats(tmp_path):
-    with pytest.raises(ValueError, match=r"data\.csv: the ending says no format"):
+    with pytest.raises(ValueError, match=r"data\.csv: the format of this ending is not known"):
         read(tmp_path / "data.csv")
     with pytest.raises(ValueError, match="format='csv' is not known"):
         write(tmp_path / "data", X, Y, format="csv")
@@ -107,7 +107,7 @@ def test_missing_file_is_not_found(tmp_path):
 @pytest.mark.parametrize("name", ["a", "a.gz", "a.xz"])
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, name):
     def fail_half_way():
-        with replacing(tmp_path / name) as stream:
+        with write_compressed(tmp_path / name) as stream:
             stream.write(b"half")
             raise RuntimeError("stop")
 

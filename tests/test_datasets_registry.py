@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from labelgap.datasets import list_datasets, load_dataset, openml
+from labelgap.datasets import list_datasets, load_dataset, registry
 
 XML = gzip.compress(b'<labels><label name="t"/><label name="u"/></labels>')
 WHOLE = (
@@ -70,7 +70,7 @@ def server(monkeypatch):
         "md5_checksum": hashlib.md5(WHOLE).hexdigest(),
         "default_target_attribute": "t,u",
     }
-    monkeypatch.setattr(openml, "DESCRIPTIONS", f"{base}/data")
+    monkeypatch.setattr(registry, "OPENML_DESCRIPTIONS", f"{base}/data")
     thread = threading.Thread(target=site.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     yield site
@@ -159,7 +159,7 @@ def test_incomplete_folder_is_passed_over(data, cache):
 
 def test_wrong_checksum_is_refused_and_not_kept(data, cache, server):
     server.arff = WHOLE + b"8,TRUE,TRUE\n"
-    with pytest.raises(ValueError, match=r"file\.arff: found MD5 .*, expected .*not kept"):
+    with pytest.raises(ValueError, match=r"file\.arff: found MD5 .*, expected .*try again"):
         load_dataset("emotions")
     assert not [path for path in cache.rglob("*") if path.is_file()]
     assert where() == "OpenML"
@@ -168,9 +168,9 @@ def test_wrong_checksum_is_refused_and_not_kept(data, cache, server):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"name": "iris"}, "found data set 'iris', expected 'emotions'"),
+        ({"name": "iris"}, "found dataset 'iris', expected 'emotions'"),
         ({"url": "file:///etc/hostname"}, "only http and https"),
-        ({"default_target_attribute": None, "md5_checksum": None, "name": None}, "found no description"),
+        ({"default_target_attribute": None, "md5_checksum": None, "name": None}, "is not the description"),
     ],
 )
 def test_wrong_descriptions(data, cache, server, changes, message):
@@ -182,8 +182,8 @@ def test_wrong_descriptions(data, cache, server, changes, message):
 
 @pytest.mark.parametrize("name", ["emotions", "scene"])
 def test_no_network_names_the_remedies(data, cache, monkeypatch, name):
-    monkeypatch.setattr(openml, "DESCRIPTIONS", "http://127.0.0.1:1/data")
-    with pytest.raises(ConnectionError, match="could not be fetched") as error:
+    monkeypatch.setattr(registry, "OPENML_DESCRIPTIONS", "http://127.0.0.1:1/data")
+    with pytest.raises(ConnectionError, match="Cannot download OpenML dataset") as error:
         load_dataset(name)
     for remedy in ("LABELGAP_DATA", "LABELGAP_CACHE", str(cache)):
         assert remedy in str(error.value)
@@ -210,5 +210,5 @@ def test_without_the_variables_the_cache_is_in_the_home_folder(tmp_path, monkeyp
 
 
 def test_unknown_name():
-    with pytest.raises(ValueError, match=r"name='emotion' is no known data set; use one of bibtex, .*yeast"):
+    with pytest.raises(ValueError, match=r"name='emotion' is not a known dataset; choose from bibtex, .*yeast"):
         load_dataset("emotion")

@@ -232,9 +232,9 @@ def test_float64_round_trip_is_exact(tmp_path):
     ("X", "Y", "message"),
     [
         (np.ones((2, 2)), np.ones((3, 2)), "X has 2 rows and Y has 3"),
-        (np.ones((2, 2)), np.array([[1, np.nan], [0, 0]]), "Y holds nan"),
-        (np.ones((2, 2)), np.array([[1, 2], [0, 0]]), "Y holds 2"),
-        (np.array([[np.inf]]), np.ones((1, 1)), "X holds NaN or an infinite"),
+        (np.ones((2, 2)), np.array([[1, np.nan], [0, 0]]), "Y contains nan"),
+        (np.ones((2, 2)), np.array([[1, 2], [0, 0]]), "Y contains 2"),
+        (np.array([[np.inf]]), np.ones((1, 1)), "X contains NaN or an infinite"),
         (np.ones(2), np.ones((2, 1)), "X has shape"),
     ],
 )

@@ -297,7 +297,7 @@ def test_an_objective_display_refuses(data):
     with pytest.raises(ValueError, match="SLEEC has no callbacks"):
         ObjectiveDisplay.from_estimator(SLEEC(2), data.X, data.Y)
     for wrong in ([], [1.0, np.nan], [[1.0]], "fast"):
-        with pytest.raises(ValueError, match="no sequence of finite numbers"):
+        with pytest.raises(ValueError, match="not a sequence of finite numbers"):
             ObjectiveDisplay.from_history(wrong)
     with pytest.raises(ValueError, match="needs times"):
         ObjectiveDisplay.from_history([1.0], against="seconds")
@@ -536,7 +536,7 @@ def test_a_missing_matplotlib_is_said_before_the_work(data, monkeypatch):
     def gone(package, extra):
         raise ImportError(f"{package}: pip install labelgap[{extra}]")
 
-    monkeypatch.setattr(base, "optional", gone)
+    monkeypatch.setattr(base, "import_optional", gone)
     model = LEML(2)
     model.fit = None  # never reached
     with pytest.raises(ImportError, match=r"labelgap\[plot\]"):

@@ -13,7 +13,8 @@ import pytest
 import scipy.sparse as sp
 
 from labelgap.datasets import read_documents, read_records, write_records
-from labelgap.datasets.documents import split_tags, tag_matrix
+from labelgap.datasets.tag_columns import detect_form, join_tags, split_tags
+from labelgap.observations import encode_tags
 
 COLUMNS = ["id", "title", "body", "tags"]
 ROWS = [
@@ -49,7 +50,7 @@ def test_no_rows_are_a_table_too(tmp_path):
     for ending in (".csv", ".jsonl"):
         write_records(tmp_path / f"a{ending}", ["x"], [])
         assert read_records(tmp_path / f"a{ending}") == []
-        with pytest.raises(ValueError, match="holds no rows"):
+        with pytest.raises(ValueError, match="contains no rows"):
             read_documents(tmp_path / f"a{ending}", "x")
 
 
@@ -59,9 +60,9 @@ def test_a_zip_with_one_file(tmp_path):
     assert read_records(tmp_path / "posts.csv.zip") == [{"text": "hello"}]
     with zipfile.ZipFile(tmp_path / "posts.csv.zip", "a") as archive:
         archive.writestr("more.csv", "text\n")
-    with pytest.raises(ValueError, match="holds 2 files; unpack it"):
+    with pytest.raises(ValueError, match="contains 2 files; unpack it"):
         read_records(tmp_path / "posts.csv.zip")
-    with pytest.raises(ValueError, match="can be read but not written"):
+    with pytest.raises(ValueError, match=r"cannot write \.zip files"):
         write_records(tmp_path / "new.csv.zip", ["a"], [])
 
 
@@ -98,7 +99,7 @@ def test_rare_tags_and_given_names(table):
 
 
 def test_the_matrix_of_tags_is_canonical():
-    Y = tag_matrix([["b", "a"], []], ["a", "b"])
+    Y = encode_tags([["b", "a"], []], ["a", "b"]).Y
     assert Y.has_canonical_format
     assert Y.toarray().tolist() == [[1, 1], [0, 0]]
 
@@ -122,15 +123,15 @@ def test_texts_alone(table):
 # --- what is wrong -------------------------------------------------------------------------------------------------
 
 BAD = [
-    ("a.csv", "", "is empty; the first line must name the columns"),
-    ("a.csv", "t,u\n1\n", "line 2: 1 fields under 2 columns"),
-    ("a.csv", "t\n1,2\n", "line 2: 2 fields under 1 columns"),
+    ("a.csv", "", "is empty; its first line must name the columns"),
+    ("a.csv", "t,u\n1\n", "line 2: found 1 fields, expected 2"),
+    ("a.csv", "t\n1,2\n", "line 2: found 2 fields, expected 1"),
     ("a.csv", 't\n"x\n', "check the quotes"),
     ("a.csv", "t,t\n1,2\n", "names the column 't' twice"),
-    ("a.jsonl", '{"t": 1}\n{"t": \n', "line 2 is no JSON"),
+    ("a.jsonl", '{"t": 1}\n{"t": \n', "line 2 is not JSON"),
     ("a.jsonl", "[1]\n", "line 1 is list, not an object"),
     ("a.csv", "u\n1\n", "has no column 't'; it has 'u'"),
-    ("a.txt", "t\n", "the ending says no table; use .csv"),
+    ("a.txt", "t\n", "is not a table by its ending; use .csv"),
 ]
 
 
@@ -143,12 +144,12 @@ def test_what_is_wrong_is_said(name, content, message, tmp_path):
 
 def test_a_value_that_is_no_label(tmp_path):
     (tmp_path / "a.csv").write_text("t,spam\nx,1\ny,maybe\n")
-    with pytest.raises(ValueError, match=r"row 2: 'maybe' in the column 'spam' is no label; write 1, 0, or nothing"):
+    with pytest.raises(ValueError, match=r"row 2: cannot read 'maybe' in the label column 'spam'; write 1, 0"):
         read_documents(tmp_path / "a.csv", "t", labels=["spam"])
 
 
 def test_two_ways_at_once(table):
-    with pytest.raises(ValueError, match="pass one of them"):
+    with pytest.raises(ValueError, match="use only one"):
         read_documents(table, "title", tags="tags", labels=["id"])
 
 
@@ -177,7 +178,7 @@ def mutated(content, rng):
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*is read as Latin-1:UserWarning")
+@pytest.mark.filterwarnings("ignore:.*is not UTF-8:UserWarning")
 @pytest.mark.parametrize("ending", [".csv", ".jsonl", ".csv.gz"])
 def test_mutated_files_are_read_or_fail_with_our_error(ending, tmp_path):
     path, rng = tmp_path / f"a{ending}", np.random.default_rng(0)
@@ -209,16 +210,95 @@ def test_the_stack_exchange_set():
 def test_a_byte_order_mark_and_latin_letters(tmp_path):
     (tmp_path / "bom.csv").write_bytes("\ufefftext\nhé\n".encode())
     (tmp_path / "latin.csv").write_bytes("text\nhé\n".encode("latin-1"))
-    with pytest.warns(UserWarning, match=r"latin\.csv is not UTF-8 \(line 2 has the byte 0xE9\).*Latin-1"):
+    with pytest.warns(UserWarning, match=r"latin\.csv is not UTF-8 \(byte 0xE9 in line 2\).*Windows-1252"):
         latin = read_records(tmp_path / "latin.csv")
     assert read_records(tmp_path / "bom.csv") == latin == [{"text": "hé"}]
 
 
-@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
-def test_utf_16_is_refused(tmp_path, encoding):
-    (tmp_path / "wide.csv").write_bytes("\ufefftext\nhello\n".encode(encoding))
-    with pytest.raises(ValueError, match=r"wide\.csv is UTF-16 text; save it as UTF-8"):
-        read_records(tmp_path / "wide.csv")
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-8-sig"])
+def test_encodings_are_detected(tmp_path, encoding):
+    (tmp_path / "wide.csv").write_bytes("id;text\n1;hello, Zoë\n".encode(encoding))
+    assert read_records(tmp_path / "wide.csv") == [{"id": "1", "text": "hello, Zoë"}]
+
+
+def test_an_encoding_can_be_named(tmp_path):
+    (tmp_path / "a.csv").write_bytes("text\nžluť\n".encode("cp1250"))
+    assert read_records(tmp_path / "a.csv", encoding="cp1250") == [{"text": "žluť"}]
+    with pytest.raises(ValueError, match=r"is not utf-8 \(byte 0x9E in line 2\); name its encoding"):
+        read_records(tmp_path / "a.csv", encoding="utf-8")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv"])
+@pytest.mark.parametrize("mark", [",", ";", "\t", "|"])
+def test_delimiters_are_detected(tmp_path, ending, mark):
+    rows = [["1", 'a "b", c; d|e\tf\n', "x"], ["2", "plain", ""], ["3", "one, two", "y z"]]
+    write_records(tmp_path / f"a.{ending}", ["id", "text, or so", "tags"], rows, delimiter=mark)
+    found = read_records(tmp_path / f"a.{ending}")
+    assert [list(row.values()) for row in found] == rows
+    assert read_records(tmp_path / f"a.{ending}", delimiter=mark) == found
+
+
+def test_one_column_has_no_delimiter(tmp_path):
+    (tmp_path / "a.csv").write_text("text\n" + 'a; b | c\n"x, y"\n' * 3)
+    assert read_records(tmp_path / "a.csv")[:2] == [{"text": "a; b | c"}, {"text": "x, y"}]
+    (tmp_path / "b.csv").write_text("text;tags\na;b\nx;y;z\n")
+    with pytest.raises(ValueError, match=r"line 3: found 3 fields, expected 2 separated by ';'.*--delimiter"):
+        read_records(tmp_path / "b.csv")
+
+
+def test_columns_in_any_case(tmp_path):
+    (tmp_path / "a.csv").write_text("Title, TAGS \nx,a b\n")
+    found = read_documents(tmp_path / "a.csv", "title", tags="tags")
+    assert (found.texts, found.label_names) == (["x"], ["a", "b"])
+    (tmp_path / "b.csv").write_text("Title,TITLE\nx,y\n")
+    with pytest.raises(ValueError, match="did you mean 'Title' or 'TITLE'"):
+        read_documents(tmp_path / "b.csv", "title")
+
+
+LISTS = [["a b", "c"], ["c"], [], ["d's", 'e"f']]
+
+
+def test_every_form_of_tags_is_detected_and_written_back():
+    for form, lists in (
+        ("json", LISTS),
+        ("python", LISTS),
+        ("<>", [["a-b", "c"], ["c"]]),
+        (";", [["a b", "c"], ["d"]]),
+    ):
+        cells = [join_tags(tags, form) for tags in lists]
+        assert detect_form([*cells, "", None]) == form
+        assert split_tags([*cells, "", None]) == [*lists, [], []]
+        assert split_tags(cells, form) == lists
+
+
+@pytest.mark.parametrize(
+    ("cell", "tags"),
+    [
+        ("('a', 'b')", ["a", "b"]),
+        ("{'a'}", ["a"]),
+        ("set()", []),
+        ("['a'\n 'b']", ["a", "b"]),
+        ("[3, 12]", ["3", "12"]),
+        ("[\"it's\", 'x']", ["it's", "x"]),
+        ("<a> <b>", ["a", "b"]),
+        (r"['a\'b']", ["a'b"]),
+    ],
+)
+def test_notations_of_tags(cell, tags):
+    assert split_tags([cell]) == [tags]
+
+
+def test_a_row_in_another_form_is_an_error(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"t": "x", "tags": "[\'a\', \'b\']"}\n' * 20 + '{"t": "x", "tags": "a, b"}\n')
+    with pytest.raises(ValueError, match=r"a\.jsonl, column 'tags', row 21: the tags 'a, b' are not written like"):
+        read_documents(tmp_path / "a.jsonl", "t", tags="tags")
+    found = read_documents(tmp_path / "a.jsonl", "t", tags="tags", separator=",")
+    assert len(found.texts) == 21
+
+
+def test_the_separator_of_most_cells():
+    assert detect_form(["a; b", "c; d", "x, y; z"]) == ";"
+    assert detect_form(["red wine", "a,b"]) == ","
 
 
 def test_json_lists_in_a_table(tmp_path):
@@ -230,7 +310,7 @@ def test_json_lists_in_a_table(tmp_path):
         assert found.Y.toarray().tolist() == [[1, 1], [0, 0], [0, 0], [0, 1]]
 
 
-@pytest.mark.parametrize("cell", ["[a]", "[1]", "a", '["a"', '{"a": 1}', '"a"'])
+@pytest.mark.parametrize("cell", ["[a]", "[1.5]", "a", '["a"', '{"a": 1}', '"a"'])
 def test_one_cell_that_is_no_json_list_makes_all_of_them_text(cell):
     assert split_tags(['["b","c"]', cell], ",") == [['["b"', '"c"]'], [cell]]
 

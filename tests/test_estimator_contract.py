@@ -234,6 +234,12 @@ CHECKED = [
 NO_LABELS = {
     "check_estimators_dtypes": "its targets are 1 and 2, and 2 is no label",
     "check_fit2d_1feature": "its targets are 1 and 2, and 2 is no label",
+    "check_sample_weights_pandas_series": "its targets are 1 and 2, and 2 is no label",
+    "check_sample_weights_not_an_array": "its targets are 1 and 2, and 2 is no label",
+    "check_sample_weights_shape": "its targets are 0 to 2, and 2 is no label",
+    "check_sample_weights_not_overwritten": "its targets are 0 to 2, and 2 is no label",
+    "check_sample_weight_equivalence_on_dense_data": "its targets are 0 to 2, and 2 is no label",
+    "check_sample_weight_equivalence_on_sparse_data": "its targets are 0 to 2, and 2 is no label",
     "check_transformer_data_not_an_array": "its targets are one column without a second dimension",
     "check_transformer_general": "its targets are one column without a second dimension",
     "check_transformer_n_iter": "its targets are one column without a second dimension",
@@ -319,7 +325,7 @@ def test_predict_and_decide_agree_in_small_blocks(make, planted, monkeypatch):
     X, Y, _ = planted()
     model = make().fit(X, Y)
     whole = model.decision_function(X)
-    monkeypatch.setattr("labelgap.estimators.scores.CELLS_PER_BLOCK", 3 * Y.shape[1])
+    monkeypatch.setattr("labelgap.estimators.scores.MAX_SCORES_PER_BLOCK", 3 * Y.shape[1])
     np.testing.assert_allclose(model.decision_function(X), whole, atol=1e-10)
     np.testing.assert_array_equal(model.predict(X), model.decision_function(X) > 0)
 
@@ -834,7 +840,7 @@ def test_a_warm_start_needs_the_same_shapes(change, planted):
     data, other = planted(), planted(**change)
     model = LEML(2, warm_start=True).fit(data.X, data.Y)
     before = model.decision_function(data.X)
-    with pytest.raises(ValueError, match=r"warm_start=True, but .* shapes .* clone the estimator to start anew"):
+    with pytest.raises(ValueError, match=r"warm_start=True, but .* shapes .* clone the estimator for a new start"):
         model.fit(other.X, other.Y)
     np.testing.assert_array_equal(model.decision_function(data.X), before)
     with pytest.raises(ValueError, match=r"warm_start=True, but"):
@@ -934,7 +940,7 @@ class ByBlocks(LEML):
 
 def test_blocks_alone_are_enough(planted, monkeypatch):
     X, Y, _ = planted()
-    monkeypatch.setattr("labelgap.estimators.scores.CELLS_PER_BLOCK", 3 * Y.shape[1])
+    monkeypatch.setattr("labelgap.estimators.scores.MAX_SCORES_PER_BLOCK", 3 * Y.shape[1])
     plain, direct = (cls(2, dtype="float64", random_state=0).fit(X, Y) for cls in (ByBlocks, LEML))
     for found, expected in zip(plain.predict_topk(X, 3), direct.predict_topk(X, 3), strict=True):
         np.testing.assert_allclose(found, expected)

@@ -13,15 +13,19 @@ from sklearn.preprocessing import normalize
 
 import labelgap
 from labelgap import FastXML, label_propensities, load_dataset
-from labelgap.estimators.baselines.fastxml import LARGEST_SEED
-from labelgap.estimators.baselines.forest import _random_halves
-from labelgap.estimators.baselines.l1_logistic import _descend, _descend_by_products, _meet_often, _products, minimize
-from labelgap.estimators.baselines.label_splits import Gains, alike, exchange
+from labelgap.baselines.forest import SEED_LIMIT, LabelGains, assign_sides, draw_random_halves, have_same_labels
+from labelgap.baselines.l1_logistic import (
+    compute_hessian,
+    descend_by_hessian,
+    descend_by_rows,
+    is_nearly_dense,
+    minimize_l1_logistic,
+)
 from labelgap.metrics import precision_at_k
 from labelgap.observations import as_labels
 from labelgap.persistence import ModelFileError
-from labelgap.reproduce.baselines import trees
-from labelgap.reproduce.methods import METHODS, Task
+from labelgap_papers import paper_methods
+from labelgap_papers.paper_methods import METHODS, Task
 
 # --- separators -----------------------------------------------------------------------------------------------------
 
@@ -36,7 +40,7 @@ def separable_in_part(n, d, seed=0, density=0.3):
 
 def solve(X, signs, costs, alpha, tol=1e-8, max_iter=500):
     w, margins = np.zeros(X.shape[1]), np.zeros(X.shape[0])
-    _, converged = minimize(
+    _, converged = minimize_l1_logistic(
         X.indptr.astype(np.int64), X.indices, X.data, signs, costs, alpha, tol, max_iter, w, margins
     )
     return w, margins, converged
@@ -113,7 +117,7 @@ def test_products_of_features_are_the_hessian():
     X.eliminate_zeros()
     bends, chosen = np.random.default_rng(0).uniform(0, 1, len(signs)), np.array([7, 2, 3])
     expected = (X.T @ (bends[:, None] * X.toarray()))[np.ix_(chosen, chosen)]
-    np.testing.assert_allclose(_products(X.indptr.astype(np.int64), X.indices, X.data, bends, chosen), expected)
+    np.testing.assert_allclose(compute_hessian(X.indptr.astype(np.int64), X.indices, X.data, bends, chosen), expected)
 
 
 def test_a_model_has_one_minimum_by_products_and_by_rows():
@@ -121,11 +125,11 @@ def test_a_model_has_one_minimum_by_products_and_by_rows():
     X, signs = separable_in_part(90, 8, density=1.0)
     bends, gradient = np.random.default_rng(0).uniform(0.1, 1, 90), -X.T @ signs
     starts, chosen, w, alpha = X.indptr.astype(np.int64), np.array([0, 5, 2, 6]), np.ones(8), 3.0
-    products = _products(starts, X.indices, X.data, bends, chosen)
+    products = compute_hessian(starts, X.indices, X.data, bends, chosen)
     curvature = (X * X).T @ bends
     given = starts, X.indices, X.data, bends, gradient, curvature, alpha, 1e-9, w, chosen, 90
-    by_rows, change, _ = _descend(*given)
-    by_products = _descend_by_products(products, gradient, alpha, 1e-9, w, chosen)
+    by_rows, change, _ = descend_by_rows(*given)
+    by_products = descend_by_hessian(products, gradient, alpha, 1e-9, w, chosen)
     np.testing.assert_allclose(by_products, by_rows, atol=1e-9)
     np.testing.assert_allclose(change, X[:, chosen] @ by_rows)
     u, slopes = w[chosen] + by_products, gradient[chosen] + products @ by_products
@@ -135,8 +139,8 @@ def test_a_model_has_one_minimum_by_products_and_by_rows():
 
 def test_only_features_that_fill_their_rows_are_multiplied():
     dense, sparse = np.arange(0, 101, 10), np.arange(0, 41, 4)
-    assert _meet_often(dense, np.arange(10), 10)
-    assert not _meet_often(sparse, np.arange(10), 10)
+    assert is_nearly_dense(dense, np.arange(10), 10)
+    assert not is_nearly_dense(sparse, np.arange(10), 10)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 5.0])
@@ -158,7 +162,7 @@ def gains_of(Y, of_label=None):
     ideal = [sum(1 / np.log2(2 + r) for r in range(count)) for count in np.diff(csr.indptr)]
     of_row = np.array([1 / one if one else 1.0 for one in ideal])
     of_label = np.ones(Y.shape[1]) if of_label is None else np.asarray(of_label, float)
-    return Gains(csr.indptr.astype(np.int64), csr.indices.astype(np.int32), of_label, of_row)
+    return LabelGains(csr.indptr.astype(np.int64), csr.indices.astype(np.int32), of_label, of_row)
 
 
 def plain_ndcg(ranking, y, of_label):
@@ -188,7 +192,7 @@ def value_of(Y, margins, signs, of_label):
 def run_exchange(Y, margins, signs, of_label):
     sums, discounts = np.zeros((2, Y.shape[1])), np.zeros((2, Y.shape[1]))
     signs = signs.copy()
-    total = exchange(gains_of(Y, of_label), np.arange(len(Y)), margins, signs, sums, discounts)
+    total = assign_sides(gains_of(Y, of_label), np.arange(len(Y)), margins, signs, sums, discounts)
     assert not sums.any()
     return signs, total, discounts
 
@@ -231,8 +235,8 @@ def test_rows_that_are_served_alike_stay_or_follow_their_margin():
 
 def test_rows_with_the_same_labels_are_told():
     gains = gains_of(np.array([[1, 1, 0], [1, 1, 0], [1, 0, 1], [1, 0, 0], [0, 0, 0], [0, 0, 0]], bool))
-    assert all(alike(gains, np.array(rows)) for rows in ([0, 1], [4, 5], [3]))
-    assert not any(alike(gains, np.array(rows)) for rows in ([0, 2], [2, 3], [0, 4], [0, 1, 2]))
+    assert all(have_same_labels(gains, np.array(rows)) for rows in ([0, 1], [4, 5], [3]))
+    assert not any(have_same_labels(gains, np.array(rows)) for rows in ([0, 2], [2, 3], [0, 4], [0, 1, 2]))
 
 
 # --- trees ----------------------------------------------------------------------------------------------------------
@@ -290,7 +294,7 @@ def forest():
 def test_leaves_share_out_the_rows_and_keep_their_own(forest):
     model, X, _ = forest
     assert len(model.children_) + len(model.roots_) == model.leaves_.shape[0]
-    reached = model._leaves_of(X)
+    reached = model._find_leaves(X)
     members = model.leaves_.astype(bool).toarray()
     assert (members[reached.ravel()].reshape(300, 6, 300)[np.arange(300), :, np.arange(300)]).all()
     np.testing.assert_array_equal(members.sum(axis=0), 6)
@@ -301,7 +305,7 @@ def test_new_rows_walk_as_a_plain_walk_does(forest):
     model, _, _ = forest
     X = sp.random_array((50, 30), density=0.3, format="csr", rng=np.random.default_rng(1)).astype(np.float32)
     expected = [list(plain_walk(model, x)) for x in X.toarray().astype(float)]
-    np.testing.assert_array_equal(model._leaves_of(X), expected)
+    np.testing.assert_array_equal(model._find_leaves(X), expected)
     shares = model.leaves_.toarray()[np.array(expected)].mean(axis=1) @ model.positives_.toarray()
     np.testing.assert_allclose(model.decision_function(X), shares - 0.5, atol=1e-6)
 
@@ -319,15 +323,15 @@ def test_a_root_is_what_its_steps_lead_to(forest):
     _, X, Y = forest
     model = FastXML(1, alpha=0.5, max_leaf=299, tol=1e-8, random_state=0, dtype="float64").fit(X, Y)
     assert model.children_.tolist() == [[-1, -2]]
-    seed = np.random.RandomState(0).randint(LARGEST_SEED, size=1)
-    signs, served, _ = run_exchange(Y, np.zeros(300), _random_halves(300, seed.astype(np.uint64)), np.ones(8))
+    seed = np.random.RandomState(0).randint(SEED_LIMIT, size=1)
+    signs, served, _ = run_exchange(Y, np.zeros(300), draw_random_halves(300, seed.astype(np.uint64)), np.ones(8))
     costs = np.where(signs > 0, 300 / (signs > 0).sum(), 300 / (signs < 0).sum())
     rows = sp.csc_array(sp.hstack([X.astype(float), np.ones((300, 1))]))
     w = np.append(model.separators_.toarray()[0], model.offsets_[0])
     value = penalised_loss(rows, signs, costs, 0.5, w)
     assert value == pytest.approx(penalised_loss(rows, signs, costs, 0.5, by_liblinear(rows, signs, costs, 0.5)))
     assert model.objective_[0][0] == pytest.approx(value - served)
-    np.testing.assert_array_equal(model._leaves_of(X)[:, 0], rows @ w > 0)
+    np.testing.assert_array_equal(model._find_leaves(X)[:, 0], rows @ w > 0)
 
 
 def test_more_rounds_change_sides():
@@ -404,8 +408,8 @@ def test_propensities_of_the_literature(forest):
         ({"alpha": -1.0}, r"alpha=-1.0 is out of range; pass a finite number of at least 0"),
         ({"tol": np.nan}, r"tol=nan is out of range"),
         ({"propensity": [0.5, 0.5]}, r"propensity has an array of shape \(2,\); pass a number, or an array of 3"),
-        ({"propensity": [0.5, 0.0, 1]}, r"propensity holds .*; pass numbers above 0 and up to 1, such as"),
-        ({"propensity": [0.5, 1.5, 1]}, r"propensity holds"),
+        ({"propensity": [0.5, 0.0, 1]}, r"propensity has .*; pass numbers above 0 and up to 1, such as"),
+        ({"propensity": [0.5, 1.5, 1]}, r"propensity has"),
     ],
 )
 def test_parameters_that_mean_nothing(parameters, message):
@@ -420,11 +424,11 @@ def test_parameters_that_mean_nothing(parameters, message):
 
 def test_tables_have_a_forest_and_its_first_tree(forest, monkeypatch):
     _, X, Y = forest
-    monkeypatch.setattr(trees, "TREES", 3)
+    monkeypatch.setattr(paper_methods, "FASTXML_TREES", 3)
     task = Task(X, as_labels(Y), 1, "squared", seed=4)
     many, one = (METHODS[name].fit(task) for name in ("FastXML", "FastXML-1"))
     assert many.params["alpha"] == one.params["alpha"] == many.estimator.alpha
-    assert many.params["alpha"] in trees.PENALTIES
+    assert many.params["alpha"] in paper_methods.FASTXML_ALPHAS
     assert [len(found.estimator.roots_) for found in (many, one)] == [3, 1]
     first = one.estimator.separators_
     assert (many.estimator.separators_[: first.shape[0]] != first).nnz == 0
@@ -450,7 +454,7 @@ def test_files_that_do_not_hold_together_are_refused(tmp_path, forest):
         broken = labelgap.load(tmp_path / "whole")
         setattr(broken, name, change(getattr(broken, name)))
         broken.save(tmp_path / "broken")
-        with pytest.raises(ModelFileError, match="does not hold together"):
+        with pytest.raises(ModelFileError, match="is inconsistent"):
             labelgap.load(tmp_path / "broken")
 
 

@@ -7,15 +7,21 @@ import pytest
 import scipy.linalg
 from scipy.optimize import check_grad, minimize
 
-from labelgap import Labels
+from labelgap import Labels, regularizers
 from labelgap.losses import LOSSES, get_loss
-from labelgap.objectives.completion import Completion
-from labelgap.regularizers import Decomposer, DualStep, NuclearNorm, Unpriced, leading_triplets, nuclear_norm
-from labelgap.regularizers import tracking as tracking_module
-from labelgap.regularizers.tracking import Tracker
+from labelgap.objectives.label_feature_matrix import Completion
+from labelgap.regularizers import (
+    Decomposer,
+    DualStep,
+    NuclearNorm,
+    PublishedMC1Prox,
+    Tracker,
+    find_leading_triplets,
+    nuclear_norm,
+)
 from labelgap.runtime import threads
 from labelgap.solvers import Status
-from labelgap.solvers.fpc import Accelerated, FixedPoint, Point, Stage, descending, follow
+from labelgap.solvers.fpc import Accelerated, FixedPoint, Point, Stage, follow_path, make_penalty_path
 
 
 @pytest.fixture(autouse=True)
@@ -83,7 +89,7 @@ def objective(problem, point, mu, *, constant):
 def run(problem, penalty, mu, method):
     """Come to μ by way of 4 μ, and return the last stage."""
     start, _ = problem.start()
-    return list(follow(problem, penalty, [4 * mu, mu], start, method))[-1]
+    return list(follow_path(problem, penalty, [4 * mu, mu], start, method))[-1]
 
 
 TIGHT = {"tol": 3e-16, "max_iter": 30_000}
@@ -123,8 +129,8 @@ def test_small_singular_values_beside_large_ones(shape, wider):
 
 
 def test_no_singular_value_is_above_the_threshold_of_nothing():
-    assert len(leading_triplets(np.zeros((4, 3)), 0.1).values) == 0
-    assert len(leading_triplets(np.zeros((4, 3)), 0.0).values) == 0
+    assert len(find_leading_triplets(np.zeros((4, 3)), 0.1).values) == 0
+    assert len(find_leading_triplets(np.zeros((4, 3)), 0.0).values) == 0
     assert NuclearNorm().prox(np.zeros((3, 5)), 1.0).x.shape == (3, 5)
 
 
@@ -152,8 +158,8 @@ def test_single_precision():
 @pytest.fixture
 def small_orders(monkeypatch):
     """Let small matrices be followed too, and count how often that is done."""
-    monkeypatch.setattr(tracking_module, "LEAST_ORDER", 20)
-    monkeypatch.setattr(tracking_module, "MOST_SHARE", 0.5)
+    monkeypatch.setattr(regularizers, "MIN_TRACKED_ORDER", 20)
+    monkeypatch.setattr(regularizers, "MAX_BLOCK_SHARE", 0.5)
     found = []
     iterate = Tracker._iterate
 
@@ -208,7 +214,7 @@ def test_following_changes_no_solution(small_orders):
     assert any(one is not None for one in small_orders)
     assert residual_of_mcb(problem, followed.point, 5e-3) < 1e-3
     small_orders.clear()
-    tracking_module.LEAST_ORDER = 10**9
+    regularizers.MIN_TRACKED_ORDER = 10**9
     alone = run(problem, NuclearNorm(), 5e-3, Accelerated(1e-10, 3000))
     assert not small_orders
     assert followed.value == pytest.approx(alone.value, rel=1e-8)
@@ -219,7 +225,7 @@ def test_following_changes_no_solution(small_orders):
 FORMS = {
     "none": lambda **options: make_problem(bias=False, **options),
     "labels": make_problem,
-    "every column": lambda **options: make_problem(**options).centered().at(0.3),
+    "every column": lambda **options: make_problem(**options).center().at(0.3),
 }
 
 
@@ -255,7 +261,7 @@ def test_the_value_by_hand():
     slope = f.model(Point(Z, b))
     np.testing.assert_allclose(slope.Z[:, 2], [-0.5, 0.0, 0.25])
     assert slope.Z[0, 1] == 0
-    np.testing.assert_array_equal(f.zero_filled(), [[1, 0, 2], [-1, 1, 0], [1, -1, 1]])
+    np.testing.assert_array_equal(f.fill_with_zeros(), [[1, 0, 2], [-1, 1, 0], [1, -1, 1]])
     np.testing.assert_allclose(f.decision(Point(Z, b)), Z[:, :2] + b)
     np.testing.assert_allclose(f.matrix(Point(Z, b)), Z + np.array([0.25, -0.5, 0]))
 
@@ -264,7 +270,7 @@ def test_a_label_of_one_class_is_left_to_its_bias():
     """MC-b has no finite minimum in such a bias, and the same infimum without the label's cells."""
     Y = np.array([[1, 1, 0], [np.nan, 0, 0], [1, 1, 0]])
     f = Completion.of(np.ones((3, 1)), Labels(Y), get_loss("logistic"))
-    assert f.settled == [(0, 1.0), (2, -1.0)]
+    assert f.constant_labels == [(0, 1.0), (2, -1.0)]
     point = Point(np.zeros((3, 4)), np.zeros(3))
     assert f.value(point) == pytest.approx(3 / 8 * np.log(2) + 1 / 2)
     np.testing.assert_array_equal(f.decision(point), np.tile([1, 0, -1], (3, 1)))
@@ -331,7 +337,7 @@ def test_acceleration_comes_to_the_same_optimum_sooner(constant, loss):
     mu = 0.005
     problem = make_problem(bias=not constant, loss=loss)
     plain = run(problem, DualStep() if constant else NuclearNorm(), mu, FixedPoint(**TIGHT))
-    form = problem.centered() if constant else problem
+    form = problem.center() if constant else problem
     fast = run(form, NuclearNorm(), mu, Accelerated(1e-14, 60_000))
     assert objective(problem, fast.point, mu, constant=constant) == pytest.approx(plain.value, rel=1e-8)
     assert fast.value == pytest.approx(plain.value, rel=1e-8)
@@ -416,8 +422,8 @@ def test_a_constant_column_is_a_bias_with_a_price():
 
 def gap_of_the_published_loop(mu, seed):
     problem = make_problem(bias=False, seed=seed)
-    published = run(problem, Unpriced(), mu, FixedPoint(1e-13, 20_000))
-    best = run(problem.centered(), NuclearNorm(), mu, Accelerated(1e-13, 20_000))
+    published = run(problem, PublishedMC1Prox(), mu, FixedPoint(1e-13, 20_000))
+    best = run(problem.center(), NuclearNorm(), mu, Accelerated(1e-13, 20_000))
     return published.value / best.value - 1
 
 
@@ -432,7 +438,7 @@ def test_the_published_loop_misses_the_minimum_by_less_for_smaller_mu(seed):
 def test_the_published_loop_minimises_with_a_penalty_for_the_constraint():
     """It ends at the minimum of μ ‖[A, a]‖_* + f(A) + ‖a − 1‖² / 2τ: the loop does converge."""
     mu, problem = 0.1, make_problem(bias=False)
-    stage = run(problem, Unpriced(), mu, FixedPoint(**TIGHT))
+    stage = run(problem, PublishedMC1Prox(), mu, FixedPoint(**TIGHT))
     A, tau = stage.point.Z, problem.steps.Z
     whole = NuclearNorm().prox(with_ones(A - tau * problem.model(stage.point).Z), tau * mu).x
     np.testing.assert_allclose(whole[:, :-1], A, atol=1e-8)
@@ -445,11 +451,11 @@ def test_the_published_loop_minimises_with_a_penalty_for_the_constraint():
 def test_what_the_operators_say_of_their_value():
     rng = np.random.default_rng(5)
     V = low_rank(20, 6, 2, rng, 0.1)
-    for penalty in (Unpriced(), DualStep()):
+    for penalty in (PublishedMC1Prox(), DualStep()):
         for threshold in (0.1, 1.0, 30.0):
             shrunk = penalty.prox(V, threshold)
             assert shrunk.value == pytest.approx(nuclear_norm(with_ones(shrunk.x)), rel=1e-10)
-    assert Unpriced().prox(V, 1.0).error == 0
+    assert PublishedMC1Prox().prox(V, 1.0).error == 0
     exact = DualStep()
     errors = [exact.prox(V, 1.0).error for _ in range(200)]
     assert errors[-1] < 1e-8 < errors[0]
@@ -463,16 +469,16 @@ def test_what_the_operators_say_of_their_value():
 def test_the_objective_of_mcb_never_rises(loss, label_weight):
     problem = make_problem(loss=loss, label_weight=label_weight)
     start, largest = problem.start()
-    mus = descending(largest, 1e-3, 0.25)
+    mus = make_penalty_path(largest, 1e-3, 0.25)
     for method in (FixedPoint(1e-5, 500), Accelerated(1e-6, 500)):
-        for stage in follow(problem, NuclearNorm(), mus, start, method):
+        for stage in follow_path(problem, NuclearNorm(), mus, start, method):
             assert (np.diff(stage.history) <= 1e-12 * stage.history[0]).all()
 
 
 def test_each_stage_starts_where_the_last_one_ended():
     problem = make_problem()
     start, _ = problem.start()
-    stages = list(follow(problem, NuclearNorm(), [1.0, 0.1, 0.01], start, FixedPoint(1e-5)))
+    stages = list(follow_path(problem, NuclearNorm(), [1.0, 0.1, 0.01], start, FixedPoint(1e-5)))
     assert [stage.mu for stage in stages] == [1.0, 0.1, 0.01]
     again = FixedPoint(1e-5).minimize(
         problem, NuclearNorm(), Stage(0.01, stages[1].point, nuclear_norm(stages[1].point.Z))
@@ -488,10 +494,10 @@ def test_each_stage_starts_where_the_last_one_ended():
 def test_the_number_of_steps_is_limited(method):
     problem = make_problem()
     start, _ = problem.start()
-    (stage,) = follow(problem, NuclearNorm(), [1e-4], start, method(0.0, 7))
+    (stage,) = follow_path(problem, NuclearNorm(), [1e-4], start, method(0.0, 7))
     assert (stage.n_iter, stage.status) == (7, Status.MAX_ITER)
     assert 1 <= len(stage.history) <= 7
-    (stage,) = follow(problem, NuclearNorm(), [1e-4], start, method(1e-3, 500))
+    (stage,) = follow_path(problem, NuclearNorm(), [1e-4], start, method(1e-3, 500))
     assert stage.status is Status.CONVERGED
     assert stage.n_iter < 500
 
@@ -499,13 +505,13 @@ def test_the_number_of_steps_is_limited(method):
 def test_the_start_is_the_rank_1_approximation():
     problem = make_problem()
     start, largest = problem.start()
-    U, values, Vt = np.linalg.svd(problem.zero_filled())
+    U, values, Vt = np.linalg.svd(problem.fill_with_zeros())
     assert largest == pytest.approx(values[0])
     np.testing.assert_allclose(start.Z, values[0] * np.outer(U[:, 0], Vt[0]))
     assert not start.b.any()
 
 
 def test_falling_mus():
-    np.testing.assert_allclose(descending(8.0, 0.1, 0.25), [2.0, 0.5, 0.125, 0.1])
-    assert descending(8.0, 2.0, 0.25) == [2.0]
-    assert descending(8.0, 5.0, 0.25) == [5.0]
+    np.testing.assert_allclose(make_penalty_path(8.0, 0.1, 0.25), [2.0, 0.5, 0.125, 0.1])
+    assert make_penalty_path(8.0, 2.0, 0.25) == [2.0]
+    assert make_penalty_path(8.0, 5.0, 0.25) == [5.0]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
@@ -20,15 +20,15 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
+from labelgap.calibration import Calibration
+from labelgap.calibration.scored_cells import ScoredCells
+from labelgap.calibration.written import estimate_written, extend_plateau, standard_error
 from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
-from labelgap.gaps import audit, calibration_error, complete, reliability
-from labelgap.gaps.calibration import Calibration
-from labelgap.gaps.cells import Cells, known_labels, score_out_of_fold
-from labelgap.gaps.companions import Companions
-from labelgap.gaps.completing import HeldOut, _held_out, best_thresholds
-from labelgap.gaps.learners import scores_of
-from labelgap.gaps.shares import estimate_written, estimate_wrong, plateau, standard_error
+from labelgap.gaps import LabelCooccurrence, audit, calibration_error, complete, reliability
+from labelgap.gaps.auditing import estimate_wrong
+from labelgap.gaps.filling import HeldOutCells, choose_thresholds, score_held_out
+from labelgap.gaps.out_of_fold import check_labels, compute_scores, prepare_folds, score_out_of_fold
 
 
 class Knows(BaseEstimator):
@@ -61,7 +61,7 @@ def sparse_labels():
 
 def scored(labels, **options):
     X = np.arange(len(labels), dtype=float)[:, None]
-    options = {"n_folds": 4, "candidates": 2, "sampled": 3} | options
+    options = {"n_folds": 4, "candidates": 2, "n_sampled": 3} | options
     return score_out_of_fold(Knows(labels.shape[1]), X, labels, rng=np.random.RandomState(0), **options)
 
 
@@ -74,12 +74,12 @@ def test_no_row_is_scored_by_a_model_that_saw_it(sparse_labels):
 def test_every_positive_is_there_and_the_best_others(sparse_labels):
     cells = scored(sparse_labels)
     Y = sparse_labels.toarray()
-    yes = cells.where(cells.positive)
+    yes = cells.select(cells.positive)
     assert sorted(zip(yes.rows, yes.labels)) == sorted(zip(*np.nonzero(Y)))
     for row in range(30):
         scores = np.where(Y[row] == 0, np.sin(row * 7.0 + np.arange(8)), -np.inf)
         best = set(np.argsort(-scores)[: min(2, int((Y[row] == 0).sum()))].tolist())
-        mine = cells.where((cells.rows == row) & ~cells.positive)
+        mine = cells.select((cells.rows == row) & ~cells.positive)
         assert best <= set(mine.labels.tolist())
 
 
@@ -100,9 +100,9 @@ def test_unknown_cells_are_left_out(sparse_labels):
 
 
 def test_small_blocks_change_nothing_that_is_certain(sparse_labels, monkeypatch):
-    whole = scored(sparse_labels, sampled=0)
-    monkeypatch.setattr("labelgap.gaps.cells.CELLS_PER_BLOCK", 24)
-    for mine, other in zip(whole, scored(sparse_labels, sampled=0)):
+    whole = scored(sparse_labels, n_sampled=0)
+    monkeypatch.setattr("labelgap.runtime.workers.MAX_CELLS_PER_BLOCK", 24)
+    for mine, other in zip(whole, scored(sparse_labels, n_sampled=0)):
         np.testing.assert_array_equal(mine, other)
 
 
@@ -111,18 +111,18 @@ def test_small_blocks_change_nothing_that_is_certain(sparse_labels, monkeypatch)
 
 def test_companions_are_ridge_regressions_on_the_other_labels(sparse_labels):
     Y, alpha = sparse_labels.toarray(), 0.7
-    found = Companions(sparse_labels, alpha)
+    found = LabelCooccurrence(sparse_labels, alpha)
     for j in range(8):
         others = np.delete(np.arange(8), j)
         A = Y[:, others]
         expected = np.linalg.solve(A.T @ A + alpha * np.eye(7), A.T @ Y[:, j])
-        np.testing.assert_allclose([found.between(other, j) for other in others], expected, atol=1e-10)
-        assert found.between(j, j) == 0
+        np.testing.assert_allclose([found.get_weight(other, j) for other in others], expected, atol=1e-10)
+        assert found.get_weight(j, j) == 0
 
 
 def test_a_label_says_nothing_about_itself(sparse_labels):
     Y = sparse_labels.toarray()
-    found = Companions(sparse_labels)
+    found = LabelCooccurrence(sparse_labels)
     without = Y.copy()
     without[3, 2] = 1 - without[3, 2]
     here = Y[3] @ found.weights[:, 2]
@@ -130,12 +130,12 @@ def test_a_label_says_nothing_about_itself(sparse_labels):
 
 
 def test_only_the_most_frequent_labels_take_part(sparse_labels, monkeypatch):
-    monkeypatch.setattr("labelgap.gaps.companions.MOST_LABELS", 3)
-    found = Companions(sparse_labels)
+    monkeypatch.setattr("labelgap.gaps.explanations.MAX_LABELS", 3)
+    found = LabelCooccurrence(sparse_labels)
     counts = sparse_labels.toarray().sum(axis=0)
-    assert set(found.kept) == set(np.argsort(-counts, kind="stable")[:3])
+    assert set(found.frequent) == set(np.argsort(-counts, kind="stable")[:3])
     rare = int(np.argmin(counts))
-    assert found.between(rare, int(found.kept[0])) == 0
+    assert found.get_weight(rare, int(found.frequent[0])) == 0
 
 
 # --- calibration ---------------------------------------------------------------------------------------------------
@@ -280,10 +280,10 @@ def test_the_share_written_by_hand():
     """Of the fifty surest cells 30 are written; all 20 of the first label are, so its share is above the others."""
     labels = Labels(sp.csr_array(np.ones((60, 2))))
     positive = np.concatenate([np.ones(20, bool), np.arange(30) < 10, np.zeros(10, bool)])
-    cells = Cells(
+    cells = ScoredCells(
         np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60), np.zeros(60, bool)
     )
-    overall, _, found = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
+    overall, _, found, _ = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
     assert overall == 30 / 50
     np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
 
@@ -293,7 +293,7 @@ def test_few_surest_cells_are_joined_by_others_while_the_share_stays():
     errors, narrow = [], []
     for _ in range(400):
         yes = rng.random(400) < 0.7
-        size = plateau(yes, 50)
+        size = extend_plateau(yes, 50)
         errors.append((yes[:size].mean() - 0.7) / standard_error(yes[:size].mean(), size))
         narrow.append(abs(yes[:size].mean() - 0.7) < abs(yes[:50].mean() - 0.7))
     assert np.mean(np.abs(errors) < 1.96) > 0.85  # a little below 0.95, since the data say where to stop
@@ -303,10 +303,10 @@ def test_few_surest_cells_are_joined_by_others_while_the_share_stays():
 def test_surest_cells_end_where_the_share_falls():
     rng = np.random.default_rng(0)
     share = np.repeat([0.8, 0.1], [150, 250])
-    sizes = [plateau(rng.random(400) < share, 50) for _ in range(200)]
+    sizes = [extend_plateau(rng.random(400) < share, 50) for _ in range(200)]
     assert np.mean(np.array(sizes) <= 200) > 0.95
-    assert plateau(np.ones(30, bool), 30) == 30  # there are no others
-    assert plateau(np.ones(5, bool), 1) == 5
+    assert extend_plateau(np.ones(30, bool), 30) == 30  # there are no others
+    assert extend_plateau(np.ones(5, bool), 1) == 5
 
 
 def test_the_interval_is_around_the_share_and_within_0_and_1(planted_gaps):
@@ -321,7 +321,7 @@ def cells_of(positive, weights=None):
     """Cells of one label, one in each row."""
     m = len(positive)
     weights = np.ones(m) if weights is None else weights
-    return Cells(np.arange(m), np.zeros(m, int), np.zeros(m), positive, weights, np.zeros(m, bool))
+    return ScoredCells(np.arange(m), np.zeros(m, int), np.zeros(m), positive, weights, np.zeros(m, bool))
 
 
 def test_the_share_of_wrong_labels_by_hand():
@@ -431,8 +431,8 @@ def test_a_pipeline_reads_labels_as_its_last_step_does(wrap, stored_cells):
 
 def test_a_tagger_reads_labels_itself(stored_cells):
     _, S = stored_cells
-    assert known_labels(S, None, Tagger(LEML(), absent="unknown")).n_known == S.nnz
-    assert known_labels(S, None, in_pipeline(Tagger(LEML(absent="unknown")))).complete
+    assert check_labels(S, None, Tagger(LEML(), absent="unknown")).n_known == S.nnz
+    assert check_labels(S, None, in_pipeline(Tagger(LEML(absent="unknown")))).complete
 
 
 class Numbers(BaseEstimator):
@@ -495,7 +495,7 @@ def test_a_completion_without_a_seed_goes_on_with_its_folds(fit, tmp_path):
     X, Y = np.arange(20.0)[:, None], Labels(np.random.default_rng(0).integers(0, 2, (20, 6)))
 
     def work(step):
-        return _held_out(X, Y, Numbers(6, step), 4, None)
+        return score_held_out(X, Y, Numbers(6, step), 4, None)
 
     whole, resumed = gone_on_with(work, tmp_path / "kept", fit)
     assert sorted(np.floor(resumed.scores).tolist()) == list(range(120))
@@ -517,7 +517,7 @@ def test_with_a_seed_nothing_is_left_of_an_error_in_the_first_fold(run, tmp_path
 
 def test_a_generator_that_cannot_be_set_back_seeds_one_that_can(sparse_labels):
     X, rng = np.arange(30.0)[:, None], np.random.RandomState(np.random.PCG64(0))
-    first, second = (_held_out(X, sparse_labels, Numbers(8, stop_at(None)), 2, rng) for _ in range(2))
+    first, second = (score_held_out(X, sparse_labels, Numbers(8, stop_at(None)), 2, rng) for _ in range(2))
     assert sorted(np.floor(first.scores).tolist()) == list(range(240))
     assert (first.scores != second.scores).any(), "other folds, since the generator has moved on"
 
@@ -527,7 +527,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="no positive label; an audit needs some"):
         audit(X, np.zeros((4, 2)), model)
     for X_few, Y in ((X[:1], np.ones((1, 2))), (X, np.where(np.eye(4)[:, :1] > 0, [[1.0, 0.0]], np.nan))):
-        with pytest.raises(ValueError, match="known labels in one row only; an audit learns from some rows to judge"):
+        with pytest.raises(ValueError, match="known labels in one row only; an audit needs at least two such rows"):
             audit(X_few, Y, model)
     with pytest.raises(ValueError, match=r"n_folds=1 is out of range; pass .* at least 2"):
         audit(X, np.eye(4), model, n_folds=1)
@@ -575,8 +575,8 @@ def test_thresholds_are_the_best_of_the_grid():
     rng = np.random.default_rng(0)
     labels, probabilities = rng.integers(0, 3, 3000), rng.random(3000)
     yes = rng.random(3000) < probabilities ** (labels + 1)
-    held = HeldOut(labels, probabilities, yes, np.zeros(3000, int))
-    found = best_thresholds(probabilities, held, 3, prior=0.0)
+    held = HeldOutCells(labels, probabilities, yes, np.zeros(3000, int))
+    found = choose_thresholds(probabilities, held, 3, prior=0.0)
     grid = np.linspace(0.02, 0.98, 49)
     for j in range(3):
         mine = labels == j
@@ -589,9 +589,9 @@ def test_a_label_without_positives_has_the_threshold_of_all():
     probabilities = rng.random(2000)
     yes = rng.random(2000) < probabilities
     labels = np.zeros(2000, int)
-    held = HeldOut(labels, probabilities, yes, labels)
-    alone = best_thresholds(probabilities, held, 1, prior=0.0)
-    both = best_thresholds(probabilities, held, 2)
+    held = HeldOutCells(labels, probabilities, yes, labels)
+    alone = choose_thresholds(probabilities, held, 1, prior=0.0)
+    both = choose_thresholds(probabilities, held, 2)
     assert both[1] == pytest.approx(alone[0], abs=0.05)
 
 
@@ -684,7 +684,7 @@ def test_classifiers_of_scikit_learn_audit_labels_without_unknown_cells(estimato
 
 def test_a_label_that_all_rows_of_a_fold_lack():
     model = MultiOutputClassifier(DummyClassifier()).fit(np.zeros((4, 1)), np.array([[0, 1], [0, 1], [0, 0], [0, 1]]))
-    np.testing.assert_allclose(scores_of(model, np.zeros((2, 1))), [[0.0, 0.75], [0.0, 0.75]])
+    np.testing.assert_allclose(compute_scores(model, np.zeros((2, 1))), [[0.0, 0.75], [0.0, 0.75]])
 
 
 def test_classifiers_of_scikit_learn_are_told_to_take_no_gaps():
@@ -694,4 +694,46 @@ def test_classifiers_of_scikit_learn_are_told_to_take_no_gaps():
         with pytest.raises(ValueError, match="Y has unknown cells, and OneVsRestClassifier does not take them; pass"):
             work(data.X, gaps, CLASSIFIERS[0])
     with pytest.raises(ValueError, match="KMeans has neither decision_function nor predict_proba; pass"):
-        scores_of(KMeans(), data.X)
+        compute_scores(KMeans(), data.X)
+
+
+# --- folds that share work -----------------------------------------------------------------------------------------
+
+
+FOLD_MODELS = {
+    "ridge": BinaryRelevance(0.5, loss="squared", dtype="float64"),
+    "ridge without a constant": BinaryRelevance(0.5, loss="squared", fit_intercept=False, dtype="float64"),
+}
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("shape", [(40, 30, 4), (40, 5, 4), (20, 30, 3), (20, 30, 20)], ids=str)
+@pytest.mark.parametrize("model", FOLD_MODELS.values(), ids=FOLD_MODELS)
+def test_folds_that_share_work_score_as_models_of_their_own_rows(model, shape, form):
+    n, d, n_folds = shape
+    rng = np.random.default_rng(0)
+    X, Y = form(rng.standard_normal((n, d))), (rng.random((n, 6)) < 0.4).astype(int)
+    Y[:, 4], Y[1:, 5] = 1, 0  # one class in all rows, and in all but one
+    labels, fold = Labels(Y), np.arange(n) % n_folds
+    score = prepare_folds(model, X, labels)
+    for number in range(n_folds):
+        train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        alone = compute_scores(clone(model).fit(X[train], labels[train]), X[held_out])
+        np.testing.assert_allclose(np.concatenate(list(score(train, held_out))), alone, atol=1e-8)
+
+
+def test_the_folds_of_a_tagger_share_their_words():
+    texts = [f"{a} {b} cake" for a in ("apple", "lemon", "plum") for b in ("sweet", "sour", "dark", "thin")]
+    labels = Labels(np.array([["apple" in text, "sour" in text] for text in texts]).astype(int))
+    train, held_out = np.arange(2, 12), np.arange(2)
+    words = Tagger(min_count=1).fit(texts, labels)
+    X = words.transform(texts)
+    for inner, expected in (
+        (None, BinaryRelevance(loss="squared")),
+        (BinaryRelevance(n_jobs=1), BinaryRelevance(loss="squared")),
+        (BinaryRelevance(2.0), BinaryRelevance(2.0)),
+        (LabelKNN(3), LabelKNN(3)),
+    ):
+        score = prepare_folds(Tagger(inner, min_count=1), texts, labels)
+        alone = clone(expected).fit(X[train], labels[train]).decision_function(X[held_out])
+        np.testing.assert_allclose(np.concatenate(list(score(train, held_out))), alone, atol=1e-5)

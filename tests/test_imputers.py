@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labelgap import EMImputer, FPCImputer, LabelwiseSVM, load_dataset, make_completion
-from labelgap.estimators.imputers import mixture
+from labelgap.estimators.completion import gaussian_mixture as mixture
 from labelgap.metrics import imputation_error, label_error
 
 IMPUTERS = [EMImputer(), EMImputer(2, random_state=0), FPCImputer(), FPCImputer(solver="fpc")]
@@ -211,11 +211,11 @@ def expect_by_hand(X, found):
 @pytest.mark.parametrize("k", [1, 3])
 @pytest.mark.parametrize("cells", [1 << 18, 1], ids=["one batch", "small batches"])
 def test_the_expectation_step_is_the_textbook_formula(k, cells, monkeypatch):
-    monkeypatch.setattr(mixture, "VALUES_PER_BATCH", cells)
+    monkeypatch.setattr(mixture, "MAX_VALUES_PER_BATCH", cells)
     X, gaps = correlated(d=5)
     gaps[3], gaps[7], gaps[11:14] = np.nan, X[7], gaps[10]  # nothing observed, everything, equal patterns
     found = random_mixture(k, 5)
-    moments, filled = mixture.expect(mixture.Rows.of(gaps), found)
+    moments, filled = mixture.expect(mixture.PatternRows.of(gaps), found)
     expected = expect_by_hand(gaps, found)
     for part, by_hand in zip((*moments, filled), expected, strict=True):
         np.testing.assert_allclose(part, by_hand, rtol=1e-8, atol=1e-8)
@@ -244,7 +244,7 @@ def test_precision_of_nearly_dependent_features():
     X = base[:40].copy()
     X[:20, :5], X[20:, :3] = np.nan, np.nan
     found = mixture.Mixture(np.ones(1), np.zeros((1, 8)), covariance[None])
-    moments, filled = mixture.expect(mixture.Rows.of(X), found)
+    moments, filled = mixture.expect(mixture.PatternRows.of(X), found)
     total, *_, expected = expect_by_hand(X, found)
     np.testing.assert_allclose(filled, expected, atol=1e-6)
     assert moments.log_likelihood == pytest.approx(total, rel=1e-5)
@@ -339,7 +339,7 @@ def test_more_components_than_different_rows():
 
 
 def test_a_component_that_no_row_belongs_to():
-    rows, found = mixture.Rows.of(clusters()[1]), random_mixture(2, 3)
+    rows, found = mixture.PatternRows.of(clusters()[1]), random_mixture(2, 3)
     lonely = found._replace(weights=np.array([1.0, 0.0]))
     following = mixture.maximize(mixture.expect(rows, lonely).moments, lonely, 1.0)
     assert following.weights.tolist() == [1.0, 0.0]
@@ -350,7 +350,7 @@ def test_a_component_that_no_row_belongs_to():
 def test_the_maximisation_step_by_hand():
     X, found = correlated(d=3)[0], random_mixture(2, 3)
     shares = np.array([expect_by_hand(row[None], found)[1] for row in X])
-    following = mixture.maximize(mixture.expect(mixture.Rows.of(X), found).moments, found, 2.0)
+    following = mixture.maximize(mixture.expect(mixture.PatternRows.of(X), found).moments, found, 2.0)
     np.testing.assert_allclose(following.weights, shares.mean(axis=0))
     for k, share in enumerate(shares.T):
         mean, n = np.average(X, axis=0, weights=share), share.sum()

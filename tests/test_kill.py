@@ -30,7 +30,7 @@ METHOD += ["--tol", 0, "--max-iter"]
 
 # Children are forked from a process that has imported the commands: they start at once, and are killed for real.
 MAKER = multiprocessing.get_context("forkserver")
-MAKER.set_forkserver_preload(["labelgap.cli", "labelgap.commands.learning", "labelgap.commands.gaps"])
+MAKER.set_forkserver_preload(["labelgap.cli", "labelgap.commands.training", "labelgap.commands.gap_commands"])
 CHILD = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -189,7 +189,7 @@ STEPS = [
 
 def test_every_step_on_the_disk(labelgap, table, tmp_path):
     """Killed just before or after a folder is made, a file takes its name, or a file is removed."""
-    fit = ["fit", table, *COLUMNS, *METHOD, 2, "--output"]
+    fit = ["fit", table, *COLUMNS, "--no-calibrate", *METHOD, 2, "--output"]
     labelgap.run(*fit, "whole")
     check = close_to(scores_of(tmp_path / "whole"), scores_of)
     for step, when, name in STEPS:
@@ -251,7 +251,7 @@ def test_ctrl_c_in_a_terminal_and_on_again(labelgap, table, tmp_path):
         process.kill()
         reader.join()
     assert process.returncode == 130
-    for text in ("Learning …", "Reading posts.csv", "LEML: F = ", "stopped; the same command goes on from kept."):
+    for text in ("Learning …", "Reading posts.csv", "LEML: F = ", "stopped; the same command resumes from kept."):
         assert text in b"".join(shown).decode()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "log.txt", table, "whole"]
     labelgap.run(*fit, "model")

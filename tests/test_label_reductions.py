@@ -12,15 +12,14 @@ from sklearn.linear_model import Ridge
 from sklearn.preprocessing import normalize
 
 from labelgap import CPLST, CSSP, PLST, BayesianCS, CompressedSensing, Labels, load, load_dataset
-from labelgap.estimators.baselines import pursuit, reduced
-from labelgap.estimators.baselines.cssp import combinations, draw_columns
-from labelgap.estimators.baselines.projections import PROJECTIONS, project_seen
+from labelgap.baselines import label_reductions, sparse_recovery
+from labelgap.baselines.compressed_sensing import PROJECTIONS, draw_projection
+from labelgap.baselines.label_reductions import draw_labels_by_leverage, solve_combinations
 from labelgap.kernels import get_backend
 from labelgap.metrics import precision_at_k
 from labelgap.persistence import ModelFileError
-from labelgap.reproduce.baselines import reductions  # noqa: F401, registers its methods
-from labelgap.reproduce.methods import METHODS, Task
 from labelgap.solvers import reduced_rank_regression
+from labelgap_papers.paper_methods import METHODS, Task
 
 LINEAR = [PLST, CPLST, CSSP]
 ALL = [*LINEAR, CompressedSensing, BayesianCS]
@@ -60,7 +59,7 @@ def scores(model, X):
 def test_products_with_the_labels(centred):
     Y = sparse_labels()
     dense = Y - Y.mean(0) * centred
-    matrix = reduced.LabelMatrix(Labels(Y), get_backend(), np.float64, centred=centred)
+    matrix = label_reductions.LabelMatrix(Labels(Y), get_backend(), np.float64, centred=centred)
     rng = np.random.default_rng(0)
     P, B = rng.standard_normal((12, 3)), rng.standard_normal((60, 3))
     np.testing.assert_allclose(matrix.times(P), dense @ P, atol=1e-12)
@@ -69,12 +68,12 @@ def test_products_with_the_labels(centred):
 
 @pytest.mark.parametrize("limit", [0, 100], ids=["subspace", "exact"])
 def test_leading_eigenvectors(limit, monkeypatch):
-    monkeypatch.setattr(reduced, "EIGEN_LIMIT", limit)
-    monkeypatch.setattr(reduced, "COLUMNS_PER_BLOCK", 7)
+    monkeypatch.setattr(label_reductions, "MAX_DENSE_LABELS", limit)
+    monkeypatch.setattr(label_reductions, "COLUMNS_PER_BLOCK", 7)
     rng = np.random.RandomState(0)
     Q = scipy.linalg.qr(rng.standard_normal((40, 40)))[0]
     G = (Q * 2.0 ** -np.arange(40)) @ Q.T
-    V = reduced.leading_eigenvectors(G.dot, 40, 4, rng, np.float64)
+    V = label_reductions.compute_leading_eigenvectors(G.dot, 40, 4, rng, np.float64)
     np.testing.assert_allclose(V.T @ V, np.eye(4), atol=1e-10)
     np.testing.assert_allclose(np.abs(V.T @ Q), np.eye(4, 40), atol=1e-6)
 
@@ -176,14 +175,14 @@ def test_every_label_selected_is_a_ridge_regression_of_each():
 
 def test_equal_labels_share_what_stands_for_them():
     Y = np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [0, 0, 0]])
-    found = combinations(sp.csr_array(Y[:, :2].astype(float)), sp.csr_array(Y))
+    found = solve_combinations(sp.csr_array(Y[:, :2].astype(float)), sp.csr_array(Y))
     np.testing.assert_allclose(found, [[0.5, 0.5, 0], [0.5, 0.5, 0]], atol=1e-12)
 
 
 def test_labels_are_drawn_by_leverage():
     labels = Labels(np.ones((1, 4), int))
     leverage = np.array([0.5, 0.3, 0.2, 0.0])
-    drawn = [draw_columns(leverage, labels, 2, np.random.RandomState(seed)) for seed in range(1000)]
+    drawn = [draw_labels_by_leverage(leverage, labels, 2, np.random.RandomState(seed)) for seed in range(1000)]
     first, second = np.bincount([a for a, _ in drawn], minlength=4), np.array(drawn)
     np.testing.assert_allclose(first / 1000, leverage, atol=0.05)
     # After label 0, the chances of 1 and 2 are 3 to 2.
@@ -219,10 +218,10 @@ def test_projections_keep_lengths_on_average(kind):
 def test_labels_that_never_occur_have_no_column(kind):
     Y = sparse_labels()
     Y[:, [0, 3]] = 0
-    A = project_seen(kind, Labels(Y), 12, np.random.RandomState(0))
+    A = draw_projection(kind, Labels(Y), 12, np.random.RandomState(0))
     assert A.shape == (10, 12)
     assert (np.abs(A).sum(0) > 0).tolist() == [False, True, True, False] + [True] * 8
-    assert not project_seen(kind, Labels(0 * Y), 12, np.random.RandomState(0)).any()
+    assert not draw_projection(kind, Labels(0 * Y), 12, np.random.RandomState(0)).any()
 
 
 def recovered(loop, A, Z, *settings):
@@ -277,20 +276,22 @@ def test_orthogonal_matching_pursuit_is_the_plain_one():
     A, Z, _ = noisy_codes()
     A[:, 7] = 0
     for s in (1, 4, 15):
-        np.testing.assert_allclose(recovered(pursuit.omp, A, Z, s), [plain_omp(A, z, s) for z in Z], atol=1e-8)
+        np.testing.assert_allclose(
+            recovered(sparse_recovery.omp, A, Z, s), [plain_omp(A, z, s) for z in Z], atol=1e-8
+        )
 
 
 def test_cosamp_is_the_plain_one():
     A, Z, _ = noisy_codes()
     for s in (1, 3, 6):
         plain = [plain_cosamp(A, z, s, 20) for z in Z]
-        np.testing.assert_allclose(recovered(pursuit.cosamp, A, Z, s, 20, 20), plain, atol=1e-8)
+        np.testing.assert_allclose(recovered(sparse_recovery.cosamp, A, Z, s, 20, 20), plain, atol=1e-8)
 
 
 @pytest.mark.parametrize("l1", [0.0, 0.05, 0.5])
 def test_the_lasso_meets_its_optimality_conditions(l1):
     A, Z, _ = noisy_codes(k=30, L=25)
-    found = recovered(pursuit.lasso, A, Z, l1, 10_000, 1e-12)
+    found = recovered(sparse_recovery.lasso, A, Z, l1, 10_000, 1e-12)
     pull = (Z - found @ A.T) @ A
     on = found != 0
     np.testing.assert_allclose(pull[on], l1 * np.sign(found[on]), atol=1e-8)
@@ -300,7 +301,11 @@ def test_the_lasso_meets_its_optimality_conditions(l1):
 
 @pytest.mark.parametrize(
     ("loop", "settings", "tolerance"),
-    [(pursuit.omp, (2,), 1e-8), (pursuit.cosamp, (2, 30, 20), 1e-8), (pursuit.lasso, (1e-4, 10_000, 1e-12), 1e-2)],
+    [
+        (sparse_recovery.omp, (2,), 1e-8),
+        (sparse_recovery.cosamp, (2, 30, 20), 1e-8),
+        (sparse_recovery.lasso, (1e-4, 10_000, 1e-12), 1e-2),
+    ],
     ids=["omp", "cosamp", "lasso"],
 )
 def test_sparse_labels_come_back_from_clean_codes(loop, settings, tolerance):
@@ -311,7 +316,7 @@ def test_sparse_labels_come_back_from_clean_codes(loop, settings, tolerance):
 
 def test_pursuits_leave_out_columns_that_say_nothing_new():
     A = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    for loop, settings in ((pursuit.omp, (3,)), (pursuit.cosamp, (2, 2, 10))):
+    for loop, settings in ((sparse_recovery.omp, (3,)), (sparse_recovery.cosamp, (2, 2, 10))):
         np.testing.assert_allclose(recovered(loop, A, np.array([[3.0, 2.0]]), *settings), [[3, 0, 2]])
 
 
@@ -366,7 +371,7 @@ def test_files_that_do_not_hold_together(cls, tmp_path):
             broken = cls(3, random_state=0).fit(X, Y)
             setattr(broken, name, getattr(broken, name)[:-1])
             broken.save(tmp_path / "broken")
-            with pytest.raises(ModelFileError, match="does not hold together"):
+            with pytest.raises(ModelFileError, match="is inconsistent"):
                 load(tmp_path / "broken")
 
 

@@ -15,8 +15,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import labelgap
 from labelgap import EMImputer, Labels, LabelwiseSVM
-from labelgap.estimators import newton_svm
-from labelgap.estimators.svm import GRID, _folds
+from labelgap.estimators.binary_relevance import DEFAULT_CS, _draw_folds
+from labelgap.estimators.label_models import minimize_squared_hinge
 from labelgap.metrics import precision_at_k
 
 NO_LABELS = {
@@ -74,10 +74,10 @@ def test_newton_comes_to_the_minimum_of_any_problem(kind, C):
     if kind == "uneven":
         X *= np.logspace(-3, 2, 10)
     V = np.column_stack([X, np.ones(len(X))]) * y[:, None]
-    w, converged, _ = newton_svm.minimize(V, C, np.zeros(11), 200)
+    w, converged, _ = minimize_squared_hinge(V, C, np.zeros(11), 200)
     assert converged
     assert slope(w, C, X, y) < 1e-5
-    warm, converged, _ = newton_svm.minimize(V, C, newton_svm.minimize(V, C / 10, np.zeros(11), 200).w, 200)
+    warm, converged, _ = minimize_squared_hinge(V, C, minimize_squared_hinge(V, C / 10, np.zeros(11), 200).w, 200)
     assert converged
     np.testing.assert_allclose(V @ warm, V @ w, rtol=1e-4, atol=1e-4)
 
@@ -88,8 +88,8 @@ def test_equal_features_and_a_large_C():
     X = 1e3 * rng.standard_normal((60, 3))
     y = np.where(X[:, 0] + 1e3 * rng.standard_normal(60) > 0, 1, -1)
     twice = np.column_stack([X, X, np.ones(60)]) * y[:, None]
-    w, converged, _ = newton_svm.minimize(twice, 1e8, np.zeros(7), 500)
-    once, *_ = newton_svm.minimize(np.column_stack([X, np.ones(60)]) * y[:, None], 1e8, np.zeros(4), 500)
+    w, converged, _ = minimize_squared_hinge(twice, 1e8, np.zeros(7), 500)
+    once, *_ = minimize_squared_hinge(np.column_stack([X, np.ones(60)]) * y[:, None], 1e8, np.zeros(4), 500)
     assert converged
     np.testing.assert_allclose(twice @ w, np.column_stack([X, np.ones(60)]) * y[:, None] @ once, atol=1e-5)
 
@@ -156,12 +156,12 @@ def test_rankings_and_scores(planted):
 @pytest.mark.parametrize("n_folds", [2, 5])
 def test_folds_share_out_each_class_evenly(n_folds):
     y = np.arange(31) % 3 == 0
-    folds = _folds(y, n_folds, np.random.RandomState(0))
+    folds = _draw_folds(y, n_folds, np.random.RandomState(0))
     assert set(folds) == set(range(n_folds))
     for part in (y, ~y, np.ones(31, bool)):
         sizes = np.bincount(folds[part], minlength=n_folds)
         assert sizes.max() - sizes.min() <= 1
-    other = _folds(y, n_folds, np.random.RandomState(1))
+    other = _draw_folds(y, n_folds, np.random.RandomState(1))
     assert not np.array_equal(folds, other)
 
 
@@ -174,7 +174,7 @@ def test_errors_are_those_of_held_out_cells(planted):
     for j in range(5):
         known = data.observed[:, j]
         X, y = data.X[known], data.Y[known, j]
-        folds = _folds(y == 1, 4, np.random.RandomState(seeds[j]))
+        folds = _draw_folds(y == 1, 4, np.random.RandomState(seeds[j]))
         sizes = np.bincount(folds)
         for C, error in zip(Cs, model.cv_errors_[j], strict=True):
             machine = LinearSVC(C=C, dual=False, tol=1e-6)
@@ -193,7 +193,7 @@ def test_the_scale_of_the_features_decides_what_is_chosen():
     y = (X[:, :1] > 0.5e-3).astype(int)
     tiny = LabelwiseSVM("cv", random_state=0).fit(X, y)
     large = LabelwiseSVM("cv", random_state=0).fit(X * 1e6, y)
-    assert tiny.cv_errors_.shape == (1, len(GRID))
+    assert tiny.cv_errors_.shape == (1, len(DEFAULT_CS))
     assert tiny.chosen_C_[0] > 1 > large.chosen_C_[0]
     assert tiny.cv_errors_.min() < 0.1
     assert (tiny.predict(X) == y).mean() > 0.9

@@ -9,7 +9,7 @@ from labelgap.datasets import make_low_rank
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
-from labelgap.objectives import Features, Problem, label_cells
+from labelgap.objectives import Features, Problem, bind_label_cells
 from labelgap.solvers import TRON, Direct, NewtonCG, reduced_rank_regression
 
 EXACT = {
@@ -28,17 +28,17 @@ def regression(n=60, d=12, L=9, seed=0):
 
 
 def problem(X, labels, loss, alpha, constant=True):
-    cells = label_cells(labels, LOSSES[loss](), cpu, np.float64)
+    cells = bind_label_cells(labels, LOSSES[loss](), cpu, np.float64)
     return Problem.of(cells, Features(X, cpu, np.float64, constant=constant), alpha=alpha)
 
 
 @pytest.mark.parametrize("by_eigenvectors", [True, False])
 def test_all_solvers_end_at_the_same_objective(by_eigenvectors, monkeypatch):
     if not by_eigenvectors:
-        monkeypatch.setattr("labelgap.objectives.features.EIGEN_LIMIT", 0)
+        monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
     X, Y = regression()
     H = np.random.default_rng(1).standard_normal((9, 4))
-    objective = problem(sp.csr_array(X), Labels(Y), "squared", 0.5).given_right(H)
+    objective = problem(sp.csr_array(X), Labels(Y), "squared", 0.5).objective_in_left(H)
     start = np.zeros((13, 4))
     values = {name: solver.minimize(objective, start).value for name, solver in EXACT.items()}
     values["direct"] = Direct(tol=1e-10, max_iter=2000).minimize(objective, start).value
@@ -56,7 +56,7 @@ def test_newton_methods_agree_on_every_subproblem(loss, gaps, side):
     rng = np.random.default_rng(3)
     W, H = 0.3 * rng.standard_normal((13, 4)), rng.standard_normal((9, 4))
     both = problem(X, labels, loss, 0.5)
-    objective, start = (both.given_right(H), W) if side == "left" else (both.given_left(W), H)
+    objective, start = (both.objective_in_left(H), W) if side == "left" else (both.objective_in_right(W), H)
     found = {name: solver.minimize(objective, start) for name, solver in EXACT.items()}
     best = min(solution.value for solution in found.values())
     for name, solution in found.items():
@@ -112,8 +112,8 @@ def test_full_rank_alternation_reaches_the_nuclear_norm_optimum(loss, gaps):
     rng = np.random.default_rng(0)
     W, H = np.zeros((6, 5)), rng.standard_normal((5, 5))
     for _ in range(150):
-        W = solver.minimize(both.given_right(H), W).x
-        H = solver.minimize(both.given_left(W), H).x
+        W = solver.minimize(both.objective_in_left(H), W).x
+        H = solver.minimize(both.objective_in_right(W), H).x
         W, H, _ = both.balance(W, H)
     Z = W @ H.T
     dense = labels.toarray()
@@ -166,11 +166,11 @@ def test_learning_from_gaps_beats_taking_them_for_negatives():
 def test_all_cells_are_never_held_at_once(loss, monkeypatch):
     """Every n×L product is of a block: none is larger than the block size."""
     X, Y = regression(n=400, L=30, d=5, seed=7)
-    monkeypatch.setattr(cpu, "BLOCK_BYTES", 30 * 8 * 20)
+    monkeypatch.setattr(cpu, "MAX_BLOCK_BYTES", 30 * 8 * 20)
     whole = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
     sizes = []
-    plain = cpu._rows_of_block
-    monkeypatch.setattr(cpu, "_rows_of_block", lambda *a: (sizes.append(a[-2].size), plain(*a))[1])
+    plain = cpu._sum_over_block
+    monkeypatch.setattr(cpu, "_sum_over_block", lambda *a: (sizes.append(a[-2].size), plain(*a))[1])
     again = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
     assert len(sizes) > 20
     assert max(sizes) <= max(30, 400) * 20

@@ -1,12 +1,24 @@
 """Losses against finite differences, convexity, and extreme margins."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from labelgap.losses import LOSSES, Logistic, Loss, get_loss
 
-ALL = [cls() for cls in LOSSES.values()]
-SCORES = np.array([-7.3, -1.6, -0.4, 0.0, 0.3, 0.9, 1.7, 6.1])
+
+def loss_of_the_contributing_page():
+    """Run the example of CONTRIBUTING.md and return its loss, so that what newcomers copy passes these tests."""
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    namespace: dict = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL)[1], namespace)
+    return namespace["LogCosh"]()
+
+
+ALL = [*(cls() for cls in LOSSES.values()), loss_of_the_contributing_page()]
+SCORES = np.array([-7.3, -1.6, -0.4, 0.1, 0.3, 0.9, 1.7, 6.1])  # round numbers may be kinks
 
 
 @pytest.mark.parametrize("loss", ALL, ids=repr)
@@ -60,3 +72,19 @@ def test_loss_by_name():
 def test_a_loss_without_functions_cannot_be_made():
     with pytest.raises(TypeError, match="functions"):
         Loss()
+
+
+def test_a_class_is_not_a_loss():
+    with pytest.raises(ValueError, match=r"loss=Logistic is a class; pass an instance: loss=Logistic\(\)"):
+        get_loss(Logistic)
+
+
+def test_a_loss_must_say_how_curved_it_is():
+    class Incomplete(Loss):
+        name = "incomplete"
+
+        def functions(self, xp=np):
+            return Logistic().functions(xp)
+
+    with pytest.raises(ValueError, match=r"Incomplete\(\) has no max_curvature; set it in its class"):
+        get_loss(Incomplete())

@@ -12,11 +12,10 @@ from sklearn.preprocessing import normalize
 
 import labelgap
 from labelgap import LEML, LPSR, PLST, BinaryRelevance, LabelKNN, Labels, NaiveBayes
+from labelgap.baselines.lpsr import rank_cells
 from labelgap.clustering import Clustering
-from labelgap.estimators.baselines.lpsr import _fill_places
 from labelgap.metrics import precision_at_k
-from labelgap.reproduce.baselines.ranking import ASKED, PARTITIONS
-from labelgap.reproduce.methods import METHODS, Task
+from labelgap_papers.paper_methods import LPSR_CLUSTERS, LPSR_NEAREST, METHODS, Task
 
 # --- naive Bayes ----------------------------------------------------------------------------------------------------
 
@@ -68,7 +67,7 @@ def test_naive_bayes_of_labels_of_one_class():
 
 
 def test_naive_bayes_refuses_what_it_cannot_count():
-    with pytest.raises(ValueError, match=r"X: it holds -1, and NaiveBayes counts .* pass model='bernoulli'"):
+    with pytest.raises(ValueError, match=r"X: it has -1, and the multinomial model .* pass model='bernoulli'"):
         NaiveBayes().fit([[1.0], [-1.0]], [[1], [0]])
     for value in (0.0, -1.0):
         with pytest.raises(ValueError, match=f"alpha={value} is out of range"):
@@ -84,7 +83,7 @@ def test_places_are_those_of_a_stable_sort(dtype):
     scores = rng.integers(0, 4, (9, 7)).astype(dtype)
     cells = sp.csr_array(rng.random((12, 7)) < 0.4)
     found = np.zeros(cells.nnz, np.int64)
-    _fill_places(cells, scores, found, 2)
+    rank_cells(cells, scores, found, 2)
     order = np.argsort(-scores, axis=1, kind="stable")
     expected = [
         1 + order[i - 2].tolist().index(j) if 2 <= i < 11 else 0 for i, j in zip(*cells.nonzero(), strict=True)
@@ -219,7 +218,7 @@ def test_a_file_that_does_not_hold_together(change, tmp_path):
     model = LPSR("naive_bayes", n_clusters=3, n_candidates=2, random_state=0).fit(X, Y)
     vars(model).update(change)
     model.save(tmp_path / "model")
-    with pytest.raises(ValueError, match="does not hold together"):
+    with pytest.raises(ValueError, match="is inconsistent"):
         labelgap.load(tmp_path / "model")
 
 
@@ -251,9 +250,9 @@ def test_parameters_out_of_range(parameters, message):
 
 def test_the_tables_give_it_the_penalty_of_one_vs_all():
     X, Y, _ = grouped(n=60)
-    assert METHODS["LPSR"].given == "1-vs-All"
-    model, chosen, _ = METHODS["LPSR"].fit(Task(X, Labels(Y), 5, "squared", seed=0, given={"alpha": 0.25}))
-    assert chosen == {"alpha": 0.25, "n_clusters": PARTITIONS, "n_candidates": 100, "n_nearest": ASKED}
+    assert METHODS["LPSR"].params_of == "1-vs-All"
+    model, chosen, _ = METHODS["LPSR"].fit(Task(X, Labels(Y), 5, "squared", seed=0, tuned_params={"alpha": 0.25}))
+    assert chosen == {"alpha": 0.25, "n_clusters": LPSR_CLUSTERS, "n_candidates": 100, "n_nearest": LPSR_NEAREST}
     base = BinaryRelevance(0.25).fit(X, Y)
     np.testing.assert_allclose(model.decision_function(X), base.decision_function(X), atol=1e-6)
 
@@ -269,7 +268,9 @@ def test_a_base_that_takes_no_gaps_says_so():
 def test_published_precision_on_bibtex():
     """At most a point below the Extreme Classification Repository, which has 62.11 / 36.65 / 26.53."""
     data = labelgap.load_dataset("bibtex")
-    model = LPSR(n_clusters=PARTITIONS, n_nearest=ASKED, random_state=0).fit(normalize(data.X_train), data.Y_train)
+    model = LPSR(n_clusters=LPSR_CLUSTERS, n_nearest=LPSR_NEAREST, random_state=0).fit(
+        normalize(data.X_train), data.Y_train
+    )
     best = model.predict_topk(normalize(data.X_test), 5)
     found = [100 * precision_at_k(data.Y_test, best, k) for k in (1, 3, 5)]
     assert (np.array(found) > np.array([62.11, 36.65, 26.53]) - 1).all()

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import labelgap
+from labelgap import baselines, estimators
 from labelgap.cli import app
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.methods import list_methods
@@ -26,15 +27,23 @@ def test_every_exported_estimator_is_listed():
     assert {cls.__name__ for cls in exported()} == list_methods().keys()
 
 
+@pytest.mark.parametrize("name", baselines.__all__)
+def test_a_baseline_is_still_found_among_the_estimators(name):
+    with pytest.warns(DeprecationWarning, match=f"use `from labelgap import {name}`"):
+        assert getattr(estimators, name) is getattr(labelgap, name)
+    with pytest.raises(AttributeError, match=r"module 'labelgap.estimators' has no attribute 'magic'"):
+        _ = estimators.magic
+
+
 @pytest.mark.parametrize("name", list_methods())
 def test_the_facts_are_there(name):
     about = list_methods()[name]
-    assert about.what.endswith(".")
+    assert about.summary.endswith(".")
     assert all([about.paper, about.fit, about.predict])
 
 
 def test_no_two_methods_are_described_alike():
-    whats = [about.what for about in list_methods().values()]
+    whats = [about.summary for about in list_methods().values()]
     assert len(set(whats)) == len(whats)
 
 
@@ -49,6 +58,7 @@ def test_as_json():
     found = json.loads(methods("--json").output)
     assert found.keys() == list_methods().keys()
     assert found["LEML"]["missing_labels"] is True
+    assert found["LEML"]["what"] == list_methods()["LEML"].summary
     assert found["OneClassMF"]["graph"] is True
 
 

@@ -30,8 +30,8 @@ from labelgap.metrics import (
     psp_at_k,
     recall_at_k,
     standard_metrics,
-    topk,
 )
+from labelgap.metrics import batch as batch_module
 from labelgap.observations import Labels, label_propensities
 
 NAN = np.nan
@@ -174,8 +174,7 @@ def test_every_metric_equals_its_plain_python_twin(metric, tied, missing):
 def test_many_small_blocks_equal_one_block(monkeypatch, missing):
     Y, S = random_batch(7, missing=missing)
     whole = [metric.fresh().update(Y, S).compute() for metric in all_metrics()]
-    monkeypatch.setattr(topk, "BLOCK_CELLS", 2 * L + 1)
-    assert topk.row_bounds(5, L) == [0, 2, 4, 5]
+    monkeypatch.setattr(batch_module, "MAX_CELLS_PER_RANKING_BLOCK", 2 * L + 1)
     parts = [metric.fresh().update(Y, S).compute() for metric in all_metrics()]
     assert parts == pytest.approx(whole, rel=1e-12)
 
@@ -410,8 +409,8 @@ def test_evaluate_equals_each_metric_alone_and_changes_none():
 
 def test_evaluate_ranks_each_batch_once(monkeypatch):
     depths = []
-    best = topk.RaggedRows.top
-    monkeypatch.setattr(topk.RaggedRows, "top", lambda rows, k: depths.append(k) or best(rows, k))
+    best = batch_module.RaggedRows.top
+    monkeypatch.setattr(batch_module.RaggedRows, "top", lambda rows, k: depths.append(k) or best(rows, k))
     Y, S = random_batch(6)
     evaluate(standard_metrics((1, 3, 5), PROPENSITIES), [(Y, S), (Y, S)])
     assert depths == [5, 5]
@@ -572,7 +571,7 @@ def test_a_pair_needs_every_cell_known():
 
 def test_a_pair_must_be_deep_enough():
     pair = ([[0, 1], [1, 2]], [[0.3, 0.2], [0.3, 0.2]])
-    with pytest.raises(ValueError, match="best 2 labels of each row and a metric asks for 3; call predict_topk"):
+    with pytest.raises(ValueError, match="best 2 labels of each row and a metric needs 3; call predict_topk"):
         precision_at_k(Y2, pair, 3)
     full = ([[0, 1, 2], [1, 2, 0]], [[0.3, 0.2, 0.1], [0.3, 0.2, 0.1]])
     assert precision_at_k(Y2, full, 5) == 1 / 5

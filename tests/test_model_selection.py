@@ -10,6 +10,7 @@ from labelgap import LEML, Labels, hide_cells
 from labelgap.datasets import make_low_rank
 from labelgap.metrics import HammingLoss, InstanceAUC, PrecisionAtK, precision_at_k
 from labelgap.model_selection import CellKFold, Criterion, MeanLoss, get_criterion, hold_out_rows, select
+from labelgap.model_selection.engine import FoldScores, Search
 
 
 @pytest.fixture(scope="module")
@@ -195,9 +196,9 @@ def test_absent_unknown_is_honoured(data):
 
 def test_blocks_of_rows_change_nothing(data, monkeypatch):
     model = LEML(n_components=3).fit(data.X, data.Y)
-    whole = [Criterion(metric).of(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
-    monkeypatch.setattr("labelgap.model_selection.criteria.BLOCK_CELLS", 50)
-    parts = [Criterion(metric).of(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
+    whole = [Criterion(metric).score(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
+    monkeypatch.setattr("labelgap.model_selection.criteria.MAX_SCORES_PER_BLOCK", 50)
+    parts = [Criterion(metric).score(model, data.X, Labels(data.Y)) for metric in (InstanceAUC(), HammingLoss())]
     assert parts == pytest.approx(whole)
 
 
@@ -318,3 +319,46 @@ def test_a_kernel_without_a_hash_is_searched(data):
 def test_an_empty_grid_is_refused(data):
     with pytest.raises(ValueError, match="grid has no candidates"):
         select(LEML(2), [], data.X, data.Y)
+
+
+# --- candidates that cannot win -------------------------------------------------------------------------------------
+
+
+def make_race(scores, **options):
+    """A search whose candidates have these scores on each fold, and the folds that were fitted."""
+    fitted = []
+
+    def fit(params):
+        for number, score in enumerate(scores[params["a"]]):
+            fitted.append((params["a"], number))
+            yield FoldScores(np.array([[score]]))
+
+    return Search(fit, [True], **options), fitted
+
+
+def test_a_candidate_that_is_clearly_worse_on_the_first_folds_is_dropped():
+    search, fitted = make_race([[0.5, 0.7, 0.6], [0.4, 0.9, 0.9], [0.5, 0.6, 0.9], [0.49, 0.7, 0.7]], margin=0.05)
+    for a in range(4):
+        search.try_candidate({"a": a})
+    assert fitted == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)]
+    assert [row["folds"] for row in search.table] == [3, 1, 2, 3]
+    # Differences on the same folds, plus the best one's mean over all folds.
+    assert [row["score"][0] for row in search.table] == pytest.approx([0.6, 0.5, 0.55, 0.63])
+    assert search.best_index == 3
+
+
+def test_without_a_margin_and_in_parallel_every_fold_is_fitted():
+    search, fitted = make_race([[0.5, 0.5], [0.1, 0.1]], margin=None)
+    for a in range(2):
+        search.try_candidate({"a": a})
+    assert len(fitted) == 4
+    search, fitted = make_race([[0.5, 0.5], [0.1, 0.1]])
+    assert len(list(search.try_in_parallel([{"a": 0}, {"a": 1}]))) == 2
+    assert len(fitted) == 4
+
+
+def test_the_first_of_about_equally_good_stages_is_chosen():
+    curve = np.array([[0.3], [0.499], [0.5], [0.2]])
+    for margin, stage in ((0.0, 2), (0.01, 1)):
+        search = Search(lambda params: [FoldScores(curve)], [True], stage_margin=margin)
+        assert search.try_candidate({})["stage"] == stage

@@ -10,16 +10,17 @@ import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NearestNeighbors
 
-from labelgap.kernels import cpu, reference
+import reference_kernels as reference
+from labelgap.kernels import cpu
 from labelgap.neighbors import (
     METRICS,
     ApproximateNeighbors,
     ExactNeighbors,
+    compute_squared_norms,
     make_neighbors,
-    squared_norms,
-    unit_rows,
+    scale_to_unit_length,
 )
-from labelgap.neighbors.base import ordered
+from labelgap.neighbors.indexes import sort_by_similarity
 from labelgap.runtime import threads
 
 PRECISION = [np.float32, np.float64]
@@ -74,7 +75,10 @@ def test_product_topk_is_its_plain_twin(shape, density, wide, dtype):
     dense = A.toarray() @ B.toarray().T
     for k in sorted({1, min(3, m), m // 2 + 1, m}):
         found = product_topk(A, B, k, dtype)
-        equal(found, reference.product_topk(reference.prepare(A, dtype), reference.prepare(B, dtype), k))
+        equal(
+            found,
+            reference.product_topk(reference.prepare(A, dtype), reference.prepare(B, dtype), k),
+        )
         order = np.lexsort((np.tile(np.arange(m), (n, 1)), -dense))[:, :k]
         equal(found, (order, np.take_along_axis(dense, order, axis=1)))
         assert found[1].dtype == dtype
@@ -198,7 +202,7 @@ def test_ties_go_to_the_lower_index(metric, container):
 def test_what_was_found_in_any_order_is_put_in_order(metric):
     rows = np.tile(np.eye(2), (20, 1))
     shuffled = np.random.default_rng(0).permutation(40)[None]
-    indices, similarities = ordered(metric, np.array([[0.0, 1.0]]), rows, shuffled)
+    indices, similarities = sort_by_similarity(metric, np.array([[0.0, 1.0]]), rows, shuffled)
     assert indices.ravel().tolist() == [*range(1, 40, 2), *range(0, 40, 2)]
     assert (
         similarities.ravel().tolist()
@@ -210,7 +214,7 @@ def test_what_was_found_in_any_order_is_put_in_order(metric):
 def test_duplicates_come_in_their_order(metric, container):
     rng = np.random.default_rng(2)
     distinct = rng.standard_normal((9, 6))
-    rows = np.tile(unit_rows(distinct), (5, 1))
+    rows = np.tile(scale_to_unit_length(distinct), (5, 1))
     indices, similarities = ExactNeighbors(metric).fit(container(rows)).search(container(rows[:9]), 5)
     np.testing.assert_array_equal(indices, np.arange(9)[:, None] + 9 * np.arange(5))
     assert (similarities == similarities[:, :1]).all()
@@ -238,13 +242,13 @@ def test_near_rows_far_from_the_origin(container):
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
 def test_extreme_lengths(scale, container):
     rows = scale * np.array([[3.0, 4.0], [0.0, 0.0], [4.0, -3.0]])
-    scaled = unit_rows(container(rows))
+    scaled = scale_to_unit_length(container(rows))
     np.testing.assert_allclose(scaled.toarray() if sp.issparse(scaled) else scaled, [[0.6, 0.8], [0, 0], [0.8, -0.6]])
     assert ExactNeighbors().fit(container(rows)).search(container(rows), 1)[0].ravel().tolist() == [0, 0, 2]
 
 
 def test_squared_norms_are_float64(container):
-    assert squared_norms(container(np.float32([[3e19, 4e19], [0, 0]]))).tolist() == [pytest.approx(25e38), 0]
+    assert compute_squared_norms(container(np.float32([[3e19, 4e19], [0, 0]]))).tolist() == [pytest.approx(25e38), 0]
 
 
 def test_agreement_with_scikit_learn(container):
@@ -391,14 +395,14 @@ def test_queries_beyond_single_precision_are_searched_exactly(planted):
 def test_what_the_walk_loses_is_searched_exactly(planted, monkeypatch):
     rows, queries = planted
     index = ApproximateNeighbors().fit(rows)
-    walk = index._walk
+    search_graph = index._search_graph
 
     def forgetful(queries, k):
-        indices = walk(queries, k)
+        indices = search_graph(queries, k)
         indices[1, 2:], indices[4] = -1, -1
         return indices
 
-    monkeypatch.setattr(index, "_walk", forgetful)
+    monkeypatch.setattr(index, "_search_graph", forgetful)
     found = index.search(queries[:6], 5)
     expected = ExactNeighbors().fit(rows).search(queries[:6], 5)
     equal([part[[1, 4]] for part in found], [part[[1, 4]] for part in expected])
@@ -418,7 +422,7 @@ def test_an_index_is_rebuilt_from_its_rows(make, planted):
     index = make("euclidean").fit(rows[:500])
     first = index.search(queries, 4)
     again = pickle.loads(pickle.dumps(index))
-    assert "_built" not in again.__dict__
+    assert "_structure" not in again.__dict__
     equal(again.search(queries, 4), first)
     equal(index.fit(rows[500:700]).search(queries, 4), make("euclidean").fit(rows[500:700]).search(queries, 4))
 

@@ -12,7 +12,7 @@ from labelgap import LEML, hide_cells
 from labelgap.kernels import cpu
 from labelgap.losses import CellFunctions, Loss
 from labelgap.model_selection import select
-from labelgap.runtime import threads, wide_blas
+from labelgap.runtime import multithreaded_blas, threads
 
 
 def unkind(kind):
@@ -69,7 +69,7 @@ def test_an_interrupt_before_the_first_alternation_keeps_the_old_model(monkeypat
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("labelgap.solvers.kronecker.Direct.minimize", interrupt)
+    monkeypatch.setattr("labelgap.solvers.linear_systems.Direct.minimize", interrupt)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
     np.testing.assert_array_equal(model.decision_function(X), before)
@@ -129,7 +129,7 @@ def test_overlapping_blocks_give_blas_its_threads_back():
         second_in.set()
         first_out.wait(10)
         assert blas_threads() == {1}  # our own threads call it
-        with wide_blas():
+        with multithreaded_blas():
             assert blas_threads() == {min(2, max(before))}  # on one core there is no second
         assert blas_threads() == {1}
     worker.join()
@@ -138,9 +138,9 @@ def test_overlapping_blocks_give_blas_its_threads_back():
 
 def test_blas_never_gets_more_threads_than_it_was_found_with():
     before = blas_threads()
-    with threadpool_limits(1, user_api="blas"), threads(2), wide_blas():
+    with threadpool_limits(1, user_api="blas"), threads(2), multithreaded_blas():
         assert blas_threads() == {1}
-    with pytest.raises(RuntimeError), threads(2), wide_blas():
+    with pytest.raises(RuntimeError), threads(2), multithreaded_blas():
         raise RuntimeError
     assert blas_threads() == before
 

@@ -11,7 +11,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labelgap import LEML, KMeansNystroem
-from labelgap.estimators import nystroem
 
 
 @parametrize_with_checks([KMeansNystroem(), KMeansNystroem(3), KMeansNystroem(3, gamma="variance", append=False)])
@@ -267,7 +266,7 @@ def test_small_blocks_change_nothing(monkeypatch, wrap, append):
     X = wrap(sparse_rows())
     model = KMeansNystroem(8, append=append, random_state=0).fit(X)
     whole = model.transform(X)
-    monkeypatch.setattr(nystroem, "VALUES_PER_BLOCK", 7 * 12)
+    monkeypatch.setattr("labelgap.runtime.workers.MAX_CELLS_PER_BLOCK", 7 * 12)
     parts = model.transform(X)
     assert parts.shape == whole.shape
     np.testing.assert_allclose(abs(parts - whole).max(), 0, atol=1e-10)
@@ -343,7 +342,10 @@ PARAMETERS = [
     ({"gamma_factor": -2}, r"gamma_factor=-2 is out of range"),
     ({"gamma": 1e200, "gamma_factor": 1e200}, r"gamma times gamma_factor=inf is out of range"),
     ({"max_fit_rows": 0}, r"max_fit_rows=0 is out of range"),
-    ({"n_landmarks": 30, "max_fit_rows": 20}, r"max_fit_rows=20 is below n_landmarks=30.*raise the one"),
+    (
+        {"n_landmarks": 30, "max_fit_rows": 20},
+        r"max_fit_rows=20 is below n_landmarks=30.*raise max_fit_rows",
+    ),
     ({"n_jobs": 0}, r"n_jobs=0 has no meaning"),
 ]
 

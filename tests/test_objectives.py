@@ -6,8 +6,8 @@ import scipy.sparse as sp
 
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES
-from labelgap.objectives import Features, Problem, label_cells, start
-from labelgap.objectives.base import Composed, Ridge, Sum
+from labelgap.objectives import Features, Problem, bind_label_cells, start
+from labelgap.objectives.base import Composition, Ridge, Sum
 from labelgap.objectives.features import Identity
 from labelgap.observations import Labels, hide_cells
 from labelgap.solvers.base import inner
@@ -48,7 +48,7 @@ def build(request):
     def make(X, labels, loss, alpha=0.3, alpha_labels=0.8, dtype=np.float64):
         features = sp.csr_array(X) if request.param == "sparse" else X
         return Problem.of(
-            label_cells(labels, loss, cpu, dtype),
+            bind_label_cells(labels, loss, cpu, dtype),
             Features(features, cpu, dtype, constant=True),
             alpha=alpha,
             alpha_labels=alpha_labels,
@@ -65,8 +65,8 @@ def test_value_is_the_brute_force_from_both_sides(build, loss, gaps):
     problem = build(X, labels, loss)
     expected = brute_force(X, labels, loss, W, H, 0.3, 0.8)
     assert problem.value(W, H) == pytest.approx(expected, rel=1e-12)
-    assert problem.given_right(H).value(W) == pytest.approx(expected, rel=1e-12)
-    assert problem.given_left(W).model(H).value == pytest.approx(expected, rel=1e-12)
+    assert problem.objective_in_left(H).value(W) == pytest.approx(expected, rel=1e-12)
+    assert problem.objective_in_right(W).model(H).value == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
@@ -75,7 +75,7 @@ def test_value_is_the_brute_force_from_both_sides(build, loss, gaps):
 def test_gradient_and_hessian_product_match_finite_differences(build, loss, gaps, side):
     X, Y, W, H = data(3)
     problem = build(X, known(Y, gaps), loss)
-    objective, point = (problem.given_right(H), W) if side == "left" else (problem.given_left(W), H)
+    objective, point = (problem.objective_in_left(H), W) if side == "left" else (problem.objective_in_right(W), H)
     model = objective.model(point)
     rng = np.random.default_rng(4)
     h = 1e-6
@@ -92,7 +92,7 @@ def test_gradient_and_hessian_product_match_finite_differences(build, loss, gaps
 def test_squared_loss_has_its_exact_kronecker_form(build, side):
     X, Y, W, H = data(5)
     problem = build(X, Labels(Y), LOSSES["squared"]())
-    objective, point = (problem.given_right(H), W) if side == "left" else (problem.given_left(W), H)
+    objective, point = (problem.objective_in_left(H), W) if side == "left" else (problem.objective_in_right(W), H)
     model = objective.model(point)
     K = model.kronecker
     S = np.random.default_rng(6).standard_normal(point.shape)
@@ -105,9 +105,9 @@ def test_squared_loss_has_its_exact_kronecker_form(build, side):
 def test_the_near_kronecker_form_is_exact_on_constant_curvature(build, loss):
     """Where every cell has the same curvature, the preconditioner is the Hessian."""
     X, Y, W, H = data(7)
-    problem = build(X, Labels(Y), loss)
-    small = 1e-9 * W  # scores near 0: the curvature is ¼, 1 or 2 everywhere
-    model = problem.given_right(H).model(small)
+    problem = build(X, Labels(np.ones_like(Y)), loss)
+    small = 1e-9 * W  # one target and scores near 0: the curvature is the same everywhere
+    model = problem.objective_in_left(H).model(small)
     K = model.kronecker
     S = np.random.default_rng(8).standard_normal(W.shape)
     form = K.weights * (K.features.t_times(K.features.times(S)) @ K.M) + K.ridge * S
@@ -152,9 +152,9 @@ def test_shards_of_rows_add_up_to_the_whole(build):
     X, Y, W, H = data(11)
     loss = LOSSES["logistic"]()
     labels = known(Y, True)
-    whole = build(X, labels, loss, 0.0, 0.0).given_right(H)
+    whole = build(X, labels, loss, 0.0, 0.0).objective_in_left(H)
     parts = [slice(0, 8), slice(8, 9), slice(9, N)]
-    shards = Sum([build(X[rows], labels[rows], loss, 0.0, 0.0).given_right(H) for rows in parts])
+    shards = Sum([build(X[rows], labels[rows], loss, 0.0, 0.0).objective_in_left(H) for rows in parts])
     assert shards.value(W) == pytest.approx(whole.value(W))
     np.testing.assert_allclose(shards.model(W).gradient, whole.model(W).gradient, atol=1e-10)
     S = np.ones_like(W)
@@ -179,7 +179,7 @@ def test_features_and_their_spectrum(form, constant, shape):
 
 
 def test_a_large_matrix_has_no_spectrum(monkeypatch):
-    monkeypatch.setattr("labelgap.objectives.features.EIGEN_LIMIT", 4)
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 4)
     assert Features(np.ones((6, 5)), cpu, float).spectrum() is None
     assert Features(np.ones((3, 5)), cpu, float).spectrum() is not None
 
@@ -187,6 +187,6 @@ def test_a_large_matrix_has_no_spectrum(monkeypatch):
 def test_identity_changes_nothing():
     W = np.arange(6.0).reshape(3, 2)
     identity = Identity(3)
-    assert Composed(identity, Ridge(2.0)).value(W) == Ridge(2.0).value(W)
+    assert Composition(identity, Ridge(2.0)).value(W) == Ridge(2.0).value(W)
     np.testing.assert_array_equal(identity.spectrum().restore(identity.spectrum().rotate(W)), W)
     assert identity.column_squares() == 1

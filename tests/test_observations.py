@@ -594,7 +594,7 @@ ERRORS = [
     ({"Y": [["1", "0"]]}, "Y holds .* not numbers.*MultiLabelBinarizer"),
     ({"Y": np.array([["1", 0]], object)}, "Y holds object values that are not numbers"),
     ({"Y": np.array([[1j, 0]])}, "Y holds complex128 values that are not numbers"),
-    ({"Y": [[1, 2], [0]]}, "Y is no matrix: its rows differ in length.*MultiLabelBinarizer"),
+    ({"Y": [[1, 2], [0]]}, "Y is not a matrix: its rows differ in length.*MultiLabelBinarizer"),
     ({"Y": [1, 0]}, r"Y must have two dimensions.*has 1; .*reshape\(-1, 1\)"),
     ({"Y": np.zeros((2, 2, 2))}, "Y must have two dimensions.*has 3"),
     ({"Y": sp.coo_array([1, 0, 1])}, "Y must have two dimensions.*has 1"),

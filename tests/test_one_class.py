@@ -18,7 +18,7 @@ from labelgap.losses import LOSSES, Squared
 from labelgap.metrics import instance_auc, precision_at_k
 from labelgap.objectives import Features, Problem
 from labelgap.objectives.cells import Weights
-from labelgap.objectives.one_class import OneClass, sample_others
+from labelgap.objectives.positive_unlabelled import PositiveUnlabelled, sample_unlabelled
 from labelgap.solvers import TRON, Direct, GradientDescent, NewtonCG
 from test_one_class_objective import Everything, every_side
 
@@ -68,8 +68,7 @@ def test_squares_of_weight_one_are_leml(solver, precompute, wrap):
     theirs = LEML(K, dtype="float64", **shared)
     ours = OneClassMF(K, dtype="float64", precompute=precompute, **SQ_SQ, **shared)
     for model in (theirs, ours):
-        with pytest.warns(ConvergenceWarning):
-            model.fit(X, Y)
+        model.fit(X, Y)
     np.testing.assert_allclose(ours.objective_, theirs.objective_, rtol=1e-8)
     for name in ("feature_factors_", "intercept_factors_", "label_factors_"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-8)
@@ -105,13 +104,13 @@ def test_every_solver_ends_at_the_same_objective(name, side):
 @every_side
 @pytest.mark.parametrize("precompute", [False, True])
 def test_squares_of_weight_one_have_a_direct_solution(side, precompute):
-    one = OneClass(Squared(), Squared(), 0.0, Weights())
+    one = PositiveUnlabelled(Squared(), Squared(), 0.0, Weights())
     left, right = Features(rows(), cpu, float, constant=True), Features(rows(3, L, 4), cpu, float)
-    cells = one.cells(sp.csr_array(clicks()), cpu, float)
+    cells = one.bind(sp.csr_array(clicks()), cpu, float)
     problem = Problem.of(cells, left, right, alpha=0.5, alpha_labels=0.1, precompute=precompute)
     rng = np.random.default_rng(4)
     W, H = rng.standard_normal((D + 1, K)), rng.standard_normal((4, K))
-    objective, start = (problem.given_right(H), W) if side == "left" else (problem.given_left(W), H)
+    objective, start = (problem.objective_in_left(H), W) if side == "left" else (problem.objective_in_right(W), H)
     direct = Direct().minimize(objective, start)
     assert direct.value == pytest.approx(EXACT["cg"].minimize(objective, start).value, rel=1e-9)
     assert direct.value == pytest.approx(objective.value(direct.x), rel=1e-9)
@@ -134,7 +133,7 @@ class Dense:
         p, q = given if isinstance(given, tuple) else (given, 1.0)
         self.weights = np.broadcast_to(p, n)[:, None] * np.broadcast_to(q, L)
         if model.negatives == "subsampled":
-            drawn = sample_others(sp.csr_array(Y), model.negative_ratio, model.random_state)
+            drawn = sample_unlabelled(sp.csr_array(Y), model.negative_ratio, model.random_state)
             self.weights = self.weights * drawn.toarray()
         label_gamma = model.graph_alpha if model.label_graph_alpha is None else model.label_graph_alpha
         self.gammas = model.graph_alpha, label_gamma
@@ -313,7 +312,7 @@ def test_a_warm_start_goes_on(side):
         fitted(once, Y, **side)
     assert once.objective_[-1] == pytest.approx(model.objective_[-1], rel=1e-8)
     if "S" not in side:
-        with pytest.raises(ValueError, match=r"warm_start=True, but .* clone the estimator to start anew"):
+        with pytest.raises(ValueError, match=r"warm_start=True, but .* clone the estimator for a new start"):
             fitted(model, clicks(n=N, L=L + 1), **side)
 
 
@@ -617,8 +616,8 @@ def test_penalties_with_features_are_for_each_feature():
 @pytest.mark.parametrize(
     ("ids", "message"),
     [
-        ([N], rf"X holds {N}, which fit never saw; pass numbers from 0 to {N - 1}"),
-        ([-1], r"X holds -1, which fit never saw"),
+        ([N], rf"X holds {N}, which was not in fit; pass numbers from 0 to {N - 1}"),
+        ([-1], r"X holds -1, which was not in fit"),
         ([0.5], r"X holds values of type float64 .*; pass a list of integers"),
         (X, r"X holds values of type float64 and shape \(24, 5\); pass a list of integers"),
     ],
@@ -688,7 +687,7 @@ def test_a_target_that_draws_unlabelled_cells_up_is_refused(loss):
     "graph", [object(), [[1], [1, 2]], "graph", np.ones((3, 3), complex)], ids=["object", "ragged", "text", "complex"]
 )
 def test_a_graph_that_is_no_matrix(graph):
-    with pytest.raises(ValueError, match="row_graph is no similarity matrix"):
+    with pytest.raises(ValueError, match="row_graph is not a similarity matrix"):
         OneClassMF(2).fit(None, np.eye(3), row_graph=graph)
 
 

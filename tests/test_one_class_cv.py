@@ -15,9 +15,11 @@ from sklearn.preprocessing import Normalizer
 
 from labelgap import LEML, OneClassMF, OneClassMFCV, hide_positives, hold_out_positives, load
 from labelgap.datasets import make_low_rank
+from labelgap.estimators.low_rank import start_factors
 from labelgap.metrics import NDCGAtK, precision_at_k
-from labelgap.model_selection import one_class as module
-from labelgap.model_selection.plan import Walk
+from labelgap.model_selection import one_class_cv as module
+from labelgap.model_selection.candidates import Walk
+from labelgap.model_selection.engine import SharedStarts
 
 # --- the walk -------------------------------------------------------------------------------------------------------
 
@@ -42,7 +44,7 @@ def test_a_walk_finds_the_top_of_a_hill(seed):
 
     walk = Walk(sizes, score)
     start = tuple(int(rng.integers(size)) for size in sizes)
-    assert walk.climb(start) == tuple(int(axis.argmax()) for axis in axes)
+    assert walk.coordinate_ascent(start) == tuple(int(axis.argmax()) for axis in axes)
     points = [point for point, _ in asked]
     assert len(set(points)) == len(points) == len(walk.scores)
     assert asked[0] == (start, None)
@@ -57,7 +59,7 @@ def test_a_walk_ends_where_no_axis_leads_on(seed):
     rng = np.random.default_rng(seed)
     heights = rng.random((5, 4, 6))
     walk = Walk(heights.shape, lambda point, near: heights[point])
-    best = walk.climb((2, 2, 2))
+    best = walk.coordinate_ascent((2, 2, 2))
     assert heights[best] == max(walk.scores.values()) >= heights[2, 2, 2]
     for axis, size in enumerate(heights.shape):
         for i in {best[axis] - 1, best[axis] + 1} & {*range(size)}:
@@ -67,20 +69,20 @@ def test_a_walk_ends_where_no_axis_leads_on(seed):
 
 def test_a_walk_is_shorter_than_the_grid():
     walk = Walk([10, 13, 17], lambda point, near: -sum((i - 5) ** 2 for i in point))
-    assert walk.climb((4, 6, 8)) == (5, 5, 5)
+    assert walk.coordinate_ascent((4, 6, 8)) == (5, 5, 5)
     assert len(walk.scores) < 20
 
 
 def test_patience_crosses_a_dip_and_a_tie_goes_to_the_first():
     heights = [0.0, 1.0, 0.5, 2.0, 2.0]
-    assert Walk([5], lambda point, near: heights[point[0]]).climb((0,)) == (1,)
+    assert Walk([5], lambda point, near: heights[point[0]]).coordinate_ascent((0,)) == (1,)
     assert Walk([5], lambda point, near: heights[point[0]]).follow_ridge((0,)) == (3,)
-    assert Walk([3, 3], lambda point, near: 1.0).climb((2, 0)) == (2, 0)
+    assert Walk([3, 3], lambda point, near: 1.0).coordinate_ascent((2, 0)) == (2, 0)
 
 
 def test_a_walk_of_one_point_asks_once():
     walk = Walk([1, 1], lambda point, near: 7.0)
-    assert walk.climb((0, 0)) == (0, 0)
+    assert walk.coordinate_ascent((0, 0)) == (0, 0)
     assert walk.scores == {(0, 0): 7.0}
 
 
@@ -303,14 +305,14 @@ def test_chosen_parameters_rank_better_than_taking_gaps_for_a_no():
 def recorded(monkeypatch):
     """What every fit was given, and the judges."""
     fits, judges = [], []
-    plain, judge = module.fit_bound, module.Judge
+    plain, judge = module.fit_bound, module.RankingScorer
 
     def fit(model, data, factors=None, **options):
         fits.append((data, factors, model.max_iter))
         return plain(model, data, factors, **options)
 
     monkeypatch.setattr(module, "fit_bound", fit)
-    monkeypatch.setattr(module, "Judge", lambda *parts: judges.append(judge(*parts)) or judges[-1])
+    monkeypatch.setattr(module, "RankingScorer", lambda *parts: judges.append(judge(*parts)) or judges[-1])
     return fits, judges
 
 
@@ -323,12 +325,15 @@ def test_held_out_positives_are_never_trained_on(recorded, data):
     fits, judges = recorded
     make(n_splits=2, hold_out="positives").fit(X, Y, row_graph=S)
     *searched, (last, _, _) = fits
-    assert len(judges) == 2
-    for number, (material, _, _) in enumerate(searched):
-        held = dense(judges[number % 2].held_out.positives)
-        np.testing.assert_array_equal(dense(material.labels.positives) + held, Y.toarray())
+    shown = [dense(judge.seen.matrix()) for judge in judges]
+    assert len(shown) == 2
+    splits = []
+    for material, _, _ in searched:
+        splits.append([np.array_equal(pattern, dense(material.labels.positives)) for pattern in shown].index(True))
+        held = dense(judges[splits[-1]].held_out.positives)
+        np.testing.assert_array_equal(shown[splits[-1]] + held, Y.toarray())
         assert held.sum() == round(0.2 * Y.nnz)
-        np.testing.assert_array_equal(dense(judges[number % 2].seen.matrix()), dense(material.labels.positives))
+    assert set(splits) == {0, 1}
     np.testing.assert_array_equal(dense(last.labels.positives), Y.toarray())
 
 
@@ -405,15 +410,17 @@ def test_it_answers_like_its_best_estimator(searches, data):
     )
 
 
-def test_saved_it_is_a_one_class_mf(searches, data, tmp_path):
+def test_a_saved_search_keeps_its_results(searches, data, tmp_path):
     X, _, _ = data
     for name, rows in (("rows", X), ("positives", None)):
         model = searches[name]
         model.save(tmp_path / "model")
         again = load(tmp_path / "model")
-        assert type(again) is OneClassMF
+        assert type(again.best_estimator_) is OneClassMF
         np.testing.assert_array_equal(again.decision_function(rows), model.decision_function(rows))
-        assert {key: getattr(again, key) for key in model.best_params_} == model.best_params_
+        assert again.best_params_ == model.best_params_
+        assert again.best_score_ == model.best_score_
+        assert [row["score"] for row in again.table_] == [row["score"] for row in model.table_]
 
 
 def test_parameters_come_and_go(searches):
@@ -501,8 +508,8 @@ BAD = [
         (ROWS, LABELS),
         r"hold_out='cells' is not known; choose from \['auto', 'rows'",
     ),
-    ({"hold_out": "rows"}, (None, LABELS), r"hold_out='rows' needs features .*; pass X, or hold_out='positives'"),
-    ({"share": 0.0}, (ROWS, LABELS), r"share=0\.0 leaves a part empty"),
+    ({"hold_out": "rows"}, (None, LABELS), r"hold_out='rows' needs the features .*; pass X, or hold_out='positives'"),
+    ({"share": 0.0}, (ROWS, LABELS), r"share=0\.0 leaves one part empty"),
     ({"n_splits": 0}, (ROWS, LABELS), r"n_splits=0 is out of range; pass an integer of at least 1"),
     ({"path_iter": 0}, (ROWS, LABELS), r"path_iter=0 is out of range; pass an integer of at least 1"),
     ({"max_iter": 0}, (ROWS, LABELS), r"max_iter=0 is out of range"),
@@ -510,20 +517,20 @@ BAD = [
     (
         {"metric": "Hamming"},
         (ROWS, LABELS),
-        r"metric='Hamming' is no ranking at the top; use P@k, nDCG@k or re",
+        r"metric='Hamming' is not a metric of the k best labels; use P@k, nDCG@k or re",
     ),
-    ({"metric": ("P@1", "AUC")}, (ROWS, LABELS), r"metric=\('P@1', 'AUC'\) is no ranking at the top"),
-    ({"metric": ()}, (ROWS, LABELS), r"metric=\(\) is no ranking at the top"),
+    ({"metric": ("P@1", "AUC")}, (ROWS, LABELS), r"metric=\('P@1', 'AUC'\) is not a metric of the k best labels"),
+    ({"metric": ()}, (ROWS, LABELS), r"metric=\(\) is not a metric of the k best labels"),
     ({"metric": "best"}, (ROWS, LABELS), r"metric='best' is not known"),
     (
         {"weights": []},
         (ROWS, LABELS),
-        r"weights=\[\] are no candidates; pass one or more finite numbers",
+        r"weights=\[\] is not a list of candidates; pass one or more finite numbers",
     ),
-    ({"weights": [-1.0]}, (ROWS, LABELS), r"weights=\[-1\.0\] are no candidates"),
-    ({"alphas": ["a"]}, (ROWS, LABELS), r"alphas=\['a'\] are no candidates"),
-    ({"alphas": [np.nan]}, (ROWS, LABELS), r"alphas=\[nan\] are no candidates"),
-    ({"negatives": "subsampled", "ratios": [np.inf]}, (ROWS, LABELS), r"ratios=\[inf\] are no candidates"),
+    ({"weights": [-1.0]}, (ROWS, LABELS), r"weights=\[-1\.0\] is not a list of candidates"),
+    ({"alphas": ["a"]}, (ROWS, LABELS), r"alphas=\['a'\] is not a list of candidates"),
+    ({"alphas": [np.nan]}, (ROWS, LABELS), r"alphas=\[nan\] is not a list of candidates"),
+    ({"negatives": "subsampled", "ratios": [np.inf]}, (ROWS, LABELS), r"ratios=\[inf\] is not a list of candidates"),
     ({}, (ROWS, 0 * LABELS), r"share=0\.2 of the rows of Y, which has 0 positives"),
     ({}, (None, 0 * LABELS), r"share=0\.2 of the positives of Y, which has 0 positives"),
     ({}, (ROWS[:8], LABELS), r"X has 8 rows and Y has 10; pass one row of labels for each row of X"),
@@ -546,7 +553,7 @@ def test_a_bad_graph_is_an_error_before_rows_are_held_out():
     for graph, message in ((np.ones((10, 9)), "shape"), (np.ones((9, 9)), "shape"), (-np.ones((10, 10)), "negative")):
         with pytest.raises(ValueError, match=rf"row_graph .*{message}"):
             make(n_components=1, graph_alphas=[1.0]).fit(ROWS, LABELS, row_graph=graph)
-    with pytest.raises(ValueError, match=r"graph_alphas=\[-1\] are no candidates"):
+    with pytest.raises(ValueError, match=r"graph_alphas=\[-1\] is not a list of candidates"):
         make(n_components=1, graph_alphas=[-1]).fit(ROWS, LABELS, row_graph=np.ones((10, 10)))
 
 
@@ -567,3 +574,65 @@ def test_it_answers_as_its_best_estimator(data):
     np.testing.assert_array_equal(model.similar_items([1], k=2)[0], best.similar_items([1], k=2)[0])
     np.testing.assert_array_equal(model.fold_in_rows(Y[:2]), best.fold_in_rows(Y[:2]))
     np.testing.assert_array_equal(model.fold_in_labels(Y.T[:2]), best.fold_in_labels(Y.T[:2]))
+
+
+# --- what makes it fast ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("given", ["X", ""])
+def test_held_out_scores_are_those_of_a_model_without_the_held_out_cells(given, data):
+    X, Y, _ = data
+    X = X if given else None
+    model = make(n_splits=3, weights=[0.1], alphas=[0.3]).fit(X, Y)
+    assert len(model.held_out_) == 3
+    for rows, scores, seen in model.held_out_:
+        train = np.setdiff1d(np.arange(N), rows)
+        alone = OneClassMF(3, tol=0.0, dtype="float64", random_state=0, n_jobs=1).set_params(**model.best_params_)
+        if given:
+            assert seen is None
+            alone.fit(X[train], Y[train])
+        else:
+            assert rows.tolist() == list(range(N))
+            assert (seen.toarray() <= Y.toarray()).all()
+            alone.fit(None, seen)
+        expected = alone.decision_function(X[rows] if given else None)
+        np.testing.assert_allclose(scores.dense(), expected, rtol=1e-6, atol=1e-9)
+    if given:
+        held_out = np.concatenate([part.rows for part in model.held_out_])
+        assert len(set(held_out)) == len(held_out) == 3 * round(0.2 * N)
+
+
+def test_a_candidate_that_is_clearly_worse_is_not_fitted_on_every_split(data):
+    X, Y, _ = data
+    model = make(n_splits=3, weights=[0.1], alphas=[1.0, 1000.0], max_iter=3).fit(X, Y)
+    worst, best = sorted((row for row in model.table_ if not row["warm"]), key=lambda row: row["score"])
+    assert (best["splits"], worst["splits"]) == (3, 1)
+    assert worst["score"] < model.best_score_ == best["score"]
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared"])
+def test_penalties_do_not_change_the_first_factors(loss, data):
+    X, Y, _ = data
+    model = OneClassMF(3, loss=loss, dtype="float64", random_state=0)
+    material = model._bind(*model._check_fit(X, Y, None))
+    starts = [start_factors(model.set_params(alpha=alpha), model._problem(material)) for alpha in (1.0, 8.0)]
+    share = SharedStarts().share("one key")
+    for start in [*starts[1:], *(share(model, model._problem(material)) for _ in range(2))]:
+        np.testing.assert_allclose(np.abs(start.H), np.abs(starts[0].H), rtol=1e-6, atol=1e-9)
+        assert not start.W.any()
+
+
+def test_without_parameters_it_chooses_the_number_of_components(data):
+    X, Y, _ = data
+    model = OneClassMFCV(random_state=0, n_splits=1, max_iter=2, alphas=[1.0], weights=[0.1]).fit(X, Y)
+    assert model.best_estimator_.label_factors_.shape == (L, D)
+
+
+def test_probabilities_of_a_search_need_no_further_fit(data, monkeypatch):
+    X, Y, _ = data
+    monkeypatch.setattr("labelgap.estimators.calibrating.calibrate_in_folds", None)
+    model = make(weights=[0.1], alphas=[1.0], n_splits=2).fit(X, Y, calibrate=True)
+    probabilities = model.predict_proba(X)
+    assert ((probabilities >= 0) & (probabilities <= 1)).all()
+    assert np.corrcoef(probabilities.ravel(), model.best_estimator_.decision_function(X).ravel())[0, 1] > 0.5

@@ -9,20 +9,23 @@ import scipy.sparse as sp
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES, Logistic, Squared
 from labelgap.objectives import Features, Problem
+from labelgap.objectives.base import Graph, GraphPenalty, compute_laplacian
 from labelgap.objectives.cells import AllCellsSquared, KnownCells, Weights
 from labelgap.objectives.features import Identity
-from labelgap.objectives.graph import Graph, GraphPenalty, laplacian
-from labelgap.objectives.one_class import Corrected, OneClass, sample_others
+from labelgap.objectives.positive_unlabelled import CorrectedLoss, PositiveUnlabelled, sample_unlabelled
 from labelgap.solvers.base import inner
 
 N, D, L, DL, K = 19, 7, 13, 5, 3
 FORMULATIONS = {
-    "SQ-SQ": OneClass(Squared(), Squared(), 0.0, Weights()),
-    "SQ-wSQ": OneClass(Squared(), Squared(), -1.0, Weights.of(1.0, 0.3)),
-    **{f"{name}-wSQ": OneClass(cls(), Squared(), -1.0, Weights.of(1.0, 0.3)) for name, cls in LOSSES.items()},
-    "LR-wLR": OneClass(Logistic(), Logistic(), -1.0, Weights.of(1.0, 0.3)),
-    "LR-wSQ, target 0.5": OneClass(Logistic(), Squared(), 0.5, Weights.of(1.0, 2.0)),
-    "LR-wSQ, importance": OneClass(
+    "SQ-SQ": PositiveUnlabelled(Squared(), Squared(), 0.0, Weights()),
+    "SQ-wSQ": PositiveUnlabelled(Squared(), Squared(), -1.0, Weights.of(1.0, 0.3)),
+    **{
+        f"{name}-wSQ": PositiveUnlabelled(cls(), Squared(), -1.0, Weights.of(1.0, 0.3))
+        for name, cls in LOSSES.items()
+    },
+    "LR-wLR": PositiveUnlabelled(Logistic(), Logistic(), -1.0, Weights.of(1.0, 0.3)),
+    "LR-wSQ, target 0.5": PositiveUnlabelled(Logistic(), Squared(), 0.5, Weights.of(1.0, 2.0)),
+    "LR-wSQ, importance": PositiveUnlabelled(
         Logistic(), Squared(), -1.0, Weights.of(1.0, 0.3), Weights(np.linspace(0.2, 2, N)[:, None])
     ),
 }
@@ -65,7 +68,7 @@ class Everything:
         self.alphas = rng.uniform(0.1, 1, (self.A.shape[1], 1)), rng.uniform(0.1, 1, (self.Z.shape[1], 1))
         terms = [GraphPenalty(Graph.of(graph, cpu, float), 0.7) for graph in (S, G)] if graphs else []
         self.problem = Problem.of(
-            self.one.cells(sp.csr_array(self.Y), cpu, float),
+            self.one.bind(sp.csr_array(self.Y), cpu, float),
             left,
             right,
             alpha=self.alphas[0],
@@ -80,7 +83,7 @@ class Everything:
         B, C = self.A @ W, self.Z @ H
         scores, (p, q) = B @ C.T, self.one.weights
         plus = self.one.loss.functions().value(self.one.loss.positive, scores)
-        minus = p * np.transpose(q) * self.one.rest.functions().value(self.one.negative_target, scores)
+        minus = p * np.transpose(q) * self.one.unlabelled_loss.functions().value(self.one.negative_target, scores)
         total = (self.one.importance.rows * np.where(self.Y == 1, plus, minus)).sum()
         total += 0.5 * sum((alpha * M**2).sum() for alpha, M in zip(self.alphas, (W, H)))
         for graph, M in ((self.S, B), (self.G, C)):
@@ -90,8 +93,8 @@ class Everything:
 
     def side(self, name):
         if name == "left":
-            return self.problem.given_right(self.H), self.W, lambda W: self.brute_force(W, self.H)
-        return self.problem.given_left(self.W), self.H, lambda H: self.brute_force(self.W, H)
+            return self.problem.objective_in_left(self.H), self.W, lambda W: self.brute_force(W, self.H)
+        return self.problem.objective_in_right(self.W), self.H, lambda H: self.brute_force(self.W, H)
 
 
 SETTINGS = {
@@ -146,23 +149,23 @@ def test_uneven_weights_on_squared_cells_with_positives(side):
     targets, weights = (targets, weights) if side == "left" else (targets.T, weights.T)
     rng = np.random.default_rng(6)
     B, H = rng.standard_normal((len(targets), K)), rng.standard_normal((targets.shape[1], K))
-    model = cells.given(H).model(B)
+    model = cells.objective_in_left(H).model(B)
     assert model.value == pytest.approx(0.5 * (weights * (targets - B @ H.T) ** 2).sum())
     np.testing.assert_allclose(model.gradient, (weights * (B @ H.T - targets)) @ H, atol=1e-12)
-    np.testing.assert_allclose(cells.targets_times(H), (weights * targets) @ H, atol=1e-12)
+    np.testing.assert_allclose(cells.multiply_targets(H), (weights * targets) @ H, atol=1e-12)
 
 
 @every_formulation
 def test_the_start_follows_the_slope_at_zero(name):
     whole = Everything(name)
     cells, H = whole.problem.cells, np.random.default_rng(8).standard_normal((L, K))
-    slope = cells.given(H).model(np.zeros((N, K))).gradient
-    np.testing.assert_allclose(cells.targets_times(H), -slope, atol=1e-12)
+    slope = cells.objective_in_left(H).model(np.zeros((N, K))).gradient
+    np.testing.assert_allclose(cells.multiply_targets(H), -slope, atol=1e-12)
 
 
 def test_the_whole_is_convex_where_the_correction_is_not():
     whole = Everything("LR-wSQ, target 0.5", uneven=False, graphs=False)
-    cell = Corrected(Logistic(), Squared(), 0.5)
+    cell = CorrectedLoss(Logistic(), Squared(), 0.5)
     assert cell.functions().curvature(2.0, 0.0) < 0
     objective, point, _ = whole.side("left")
     hessp, rng = objective.model(point).hessp, np.random.default_rng(9)
@@ -174,32 +177,32 @@ def test_the_whole_is_convex_where_the_correction_is_not():
 @pytest.mark.parametrize("ratio", [0.25, 1.0, 2.0, 100.0])
 def test_drawn_cells_are_others_and_few(ratio):
     Y, *_ = data()
-    drawn = sample_others(sp.csr_array(Y), ratio, 3)
+    drawn = sample_unlabelled(sp.csr_array(Y), ratio, 3)
     expected = min(round(ratio * Y.sum()), N * L - int(Y.sum()))
     assert drawn.nnz == expected
     assert drawn.toarray().max() == 1
     assert (drawn.toarray() * Y).sum() == 0
-    np.testing.assert_array_equal(drawn.toarray(), sample_others(sp.csr_array(Y), ratio, 3).toarray())
+    np.testing.assert_array_equal(drawn.toarray(), sample_unlabelled(sp.csr_array(Y), ratio, 3).toarray())
 
 
 @pytest.mark.parametrize("loss", list(LOSSES))
 def test_sampled_cells_sum_the_positives_and_the_drawn(loss):
     Y, *_ = data()
     loss = LOSSES[loss]()
-    one = OneClass(loss, loss, loss.negative, Weights.of(1.0, 0.5))
-    cells = one.sampled_cells(sp.csr_array(Y), 2.0, 3, cpu, float)
-    drawn = sample_others(sp.csr_array(Y), 2.0, 3).toarray()
+    one = PositiveUnlabelled(loss, loss, loss.negative, Weights.of(1.0, 0.5))
+    cells = one.bind_sample(sp.csr_array(Y), 2.0, 3, cpu, float)
+    drawn = sample_unlabelled(sp.csr_array(Y), 2.0, 3).toarray()
     rng = np.random.default_rng(4)
     B, H = rng.standard_normal((N, K)), rng.standard_normal((L, K))
     value = loss.functions().value
     expected = (Y * value(loss.positive, B @ H.T)).sum() + 0.5 * (drawn * value(loss.negative, B @ H.T)).sum()
-    assert cells.given(H).value(B) == pytest.approx(expected)
-    assert cells.T.given(B).value(H) == pytest.approx(expected)
+    assert cells.objective_in_left(H).value(B) == pytest.approx(expected)
+    assert cells.T.objective_in_left(B).value(H) == pytest.approx(expected)
 
 
 def test_a_graph_penalty_is_the_sum_over_its_edges():
     S = sp.csr_array([[1.0, 3.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 9.0]])  # directed, self-loops, an isolated node
-    np.testing.assert_allclose(laplacian(S).toarray(), [[2, -2, 0], [-2, 2, 0], [0, 0, 0]])
+    np.testing.assert_allclose(compute_laplacian(S).toarray(), [[2, -2, 0], [-2, 2, 0], [0, 0, 0]])
     B = np.array([[1.0, 0.0], [0.0, 2.0], [50.0, 50.0]])
     assert GraphPenalty(Graph.of(S, cpu, float), 3.0).value(B) == pytest.approx(1.5 * 2 * 5)
 
@@ -207,20 +210,20 @@ def test_a_graph_penalty_is_the_sum_over_its_edges():
 def test_the_near_form_is_exact_where_the_positives_have_the_same_curvature_as_the_rest():
     """Squared loss on both sides with weight ½: rows and labels with equally many positives share one block."""
     Y = sp.csr_array(np.kron(np.eye(4), np.ones((1, 1))))
-    one = OneClass(Squared(), Squared(), -1.0, Weights.of(1.0, 0.5))
+    one = PositiveUnlabelled(Squared(), Squared(), -1.0, Weights.of(1.0, 0.5))
     H = np.ones((4, 2)) @ np.diag([1.0, 2.0])  # every label alike, so that the margins say all
-    model = one.cells(Y, cpu, float).given(H).model(np.zeros((4, 2)))
+    model = one.bind(Y, cpu, float).objective_in_left(H).model(np.zeros((4, 2)))
     S = np.random.default_rng(0).standard_normal((4, 2))
     form = model.kronecker.weights * (S @ model.kronecker.M)
     np.testing.assert_allclose(form, model.hessp(S), atol=1e-12)
-    assert isinstance(one.cells(Y, cpu, float).parts[1], KnownCells)
+    assert isinstance(one.bind(Y, cpu, float).parts[1], KnownCells)
 
 
 @pytest.mark.parametrize("gamma", [0.01, 1.0, 100.0])
 def test_balancing_with_graphs_never_raises_the_objective(gamma):
     Y, X, _, S, G = data()
     problem = Problem.of(
-        FORMULATIONS["logistic-wSQ"].cells(sp.csr_array(Y), cpu, float),
+        FORMULATIONS["logistic-wSQ"].bind(sp.csr_array(Y), cpu, float),
         Features(X, cpu, float),
         alpha=0.5,
         alpha_labels=2.0,

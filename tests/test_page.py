@@ -31,6 +31,7 @@ FLAGS = [
     "--disable-sync",
 ]
 TOKEN = "open-sesame"
+NO_ROUTE = {"code": "not_found", "message": "Not Found"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
 
@@ -112,7 +113,7 @@ def page(chromium, server):
     """Return a page at the review, which leaves the host alone and runs nothing of the data."""
     with a_page(chromium) as (page, seen):
         page.goto(server.url)
-        page.wait_for_selector(".asked-label:not(:empty)")
+        page.wait_for_selector(".suggested-label:not(:empty)")
         yield page
         assert page.evaluate("window.hit") is None
         assert seen.dialogs == []
@@ -121,17 +122,17 @@ def page(chromium, server):
 
 def shown_card(page):
     """Return the row and the label that are asked about, once the document is there."""
-    page.wait_for_selector(".sheet[aria-busy=false]")
+    page.wait_for_selector(".workspace[aria-busy=false]")
     row = page.inner_text(".document .small").removeprefix("Row ")
-    return int(row), page.text_content(".asked-label")
+    return int(row), page.text_content(".suggested-label")
 
 
 def press(page, key):
     """Press a key when the card is there, and wait until the verdict is stored and the next card is there."""
-    page.wait_for_selector(".sheet[aria-busy=false]")
+    page.wait_for_selector(".workspace[aria-busy=false]")
     page.keyboard.press(key)
     page.wait_for_selector("#saving:not(.waiting, .failing)", state="attached")
-    page.wait_for_selector(".sheet[aria-busy=false]")
+    page.wait_for_selector(".workspace[aria-busy=false]")
 
 
 def load_with_answers(page, path, answer):
@@ -175,9 +176,9 @@ def test_reviews_by_keyboard_survive_a_killed_server(page, server, folder, tmp_p
     page.wait_for_selector("#saving.saved", timeout=60_000)
     made[-1] = (*made[-1][:2], "reject")
     log = log_of(server)[before:]
-    assert [(one["row"], one["label"], one["verdict"]) for one in log if one["stands"]] == made
+    assert [(one["row"], one["label"], one["verdict"]) for one in log if one["current"]] == made
     assert [one["verdict"] for one in log][-3:] == ["accept", "undo", "reject"]
-    page.goto(server.url + "#finish")
+    page.goto(server.url + "#export")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Reviewed labels", exact=True).click()
     waiting.value.save_as(tmp_path / "export.csv")
@@ -194,25 +195,25 @@ def test_reviews_by_keyboard_survive_a_killed_server(page, server, folder, tmp_p
 def test_undo_after_a_reload_takes_back_the_newest_of_ours(page, server):
     card = shown_card(page)
     press(page, "a")
-    foreign = listed(server)[5]
-    send(server, "skip", foreign)
+    elsewhere = listed(server)[5]
+    send(server, "skip", elsewhere)
     page.reload()
-    page.wait_for_selector(".asked-label:not(:empty)")
+    page.wait_for_selector(".suggested-label:not(:empty)")
     assert shown_card(page) != card
     press(page, "z")
-    page.wait_for_function("label => document.querySelector('.asked-label').textContent === label", arg=card[1])
+    page.wait_for_function("label => document.querySelector('.suggested-label').textContent === label", arg=card[1])
     assert shown_card(page) == card
     mine, other, undone = log_of(server)[-3:]
     assert (undone["verdict"], undone["undoes"]) == ("undo", mine["id"])
     page.keyboard.press("u")
-    wait_for_text(page, ".last", f"The newest verdict is from elsewhere: {foreign[1]} of row {foreign[0]}.")
+    wait_for_text(page, ".last", f"The newest verdict was made elsewhere: {elsewhere[1]} of row {elsewhere[0]}.")
     press(page, "n")  # the question is over
     page.keyboard.press("u")
-    wait_for_text(page, ".last", "from elsewhere")
+    wait_for_text(page, ".last", "made elsewhere")
     assert log_of(server)[-1] == undone
     page.keyboard.press("u")
-    wait_for_text(page, ".last", f"Taken back: {foreign[1]}.")
-    assert shown_card(page) == tuple(foreign)
+    wait_for_text(page, ".last", f"Undone: {elsewhere[1]}.")
+    assert shown_card(page) == tuple(elsewhere)
     assert log_of(server)[-1]["undoes"] == other["id"]
 
 
@@ -222,7 +223,7 @@ def test_an_undo_shows_what_holds_then(page, server):
     press(page, "r")
     press(page, "u")
     assert shown_card(page) == card
-    wait_for_text(page, ".verdict", "Verdict so far: added")
+    wait_for_text(page, ".verdict", "Current verdict: added")
     wait_for_text(page, ".chips", card[1])
 
 
@@ -233,8 +234,8 @@ def test_an_undo_that_comes_too_late_says_so(page, server):
     assert httpx.post(server.url + "review/undo", json=body, timeout=30).json()["label"] == card[1]
     send(server, "skip", card)
     press(page, "u")
-    wait_for_text(page, ".last", "It was taken back already.")
-    wait_for_text(page, ".verdict", "Verdict so far: skipped")
+    wait_for_text(page, ".last", "Not undone: There is no such verdict, or it was undone already")
+    wait_for_text(page, ".verdict", "Current verdict: skipped")
     page.wait_for_function(NUMBERS, arg=counts_of(server, 0.1))
 
 
@@ -249,16 +250,16 @@ def test_moving_grouping_and_filtering_by_keyboard(page):
         page.keyboard.press("g")
     page.wait_for_selector("button[data-value=label][aria-pressed=true]")
     page.wait_for_load_state("networkidle")
-    page.wait_for_selector(".sheet[aria-busy=false]")
-    label = page.text_content(".asked-label")
+    page.wait_for_selector(".workspace[aria-busy=false]")
+    label = page.text_content(".suggested-label")
     press(page, "n")
-    assert page.text_content(".asked-label") == label
+    assert page.text_content(".suggested-label") == label
     page.keyboard.press("g")
     page.keyboard.press("g")
     page.keyboard.press("/")
     page.keyboard.type("soup")
     page.keyboard.press("Enter")
-    page.wait_for_function("() => document.querySelector('.asked-label').textContent === 'soup'")
+    page.wait_for_function("() => document.querySelector('.suggested-label').textContent === 'soup'")
     press(page, "Escape")
     assert page.evaluate("document.activeElement.matches('input')") is False
     page.keyboard.press("?")
@@ -299,7 +300,7 @@ def test_every_control_is_reached_by_tab_and_shows_it(page):
         if name:
             reached.append(name)
             assert style != "none"
-    wanted = ["review", "progress", "finish", "try", "accept", "reject", "skip", "undo", "next"]
+    wanted = ["review", "progress", "export", "try", "accept", "reject", "skip", "undo", "next"]
     assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
 
 
@@ -308,8 +309,8 @@ def test_a_text_is_tagged_with_reasons(page, server):
     field = page.get_by_label("Text", exact=True)
     field.fill("Which bacon and steak for the grill? <img src=x onerror='window.hit=3'>")
     field.press("Control+Enter")
-    page.wait_for_selector(".found li .chip")
-    best = page.locator(".found > li").first
+    page.wait_for_selector(".predictions li .chip")
+    best = page.locator(".predictions > li").first
     assert best.locator("strong").inner_text() == "meat"
     assert best.locator(".answer").inner_text() == "yes"
     assert {"bacon", "steak", "grill"} & set(best.locator(".chip").first.inner_text().split())
@@ -319,7 +320,7 @@ def test_names_and_texts_are_shown_literally(page, server):
     page.keyboard.press("/")
     page.keyboard.type(HOSTILE)
     page.keyboard.press("Enter")
-    page.wait_for_function("name => document.querySelector('.asked-label').textContent === name", arg=HOSTILE)
+    page.wait_for_function("name => document.querySelector('.suggested-label').textContent === name", arg=HOSTILE)
     assert page.locator("main img, main script").count() == 0
     press(page, "a")
     assert HOSTILE in page.inner_text(".last")
@@ -337,9 +338,9 @@ def test_progress_is_plotted(page, server):
     for key in ("a", "r"):
         press(page, key)
     page.goto(server.url + "#progress")
-    page.wait_for_selector("svg.plot .line.found")
+    page.wait_for_selector("svg.plot .line.observed")
     stats = server.get("review/stats", kind="missing").json()
-    assert page.locator("svg.plot circle.dot.found").count() == len(stats["calibration"])
+    assert page.locator("svg.plot circle.dot.observed").count() == len(stats["calibration"])
     assert f"{100 * stats['precision']['precision']:.0f}\xa0% of" in page.inner_text("main")
     tiles = dict(
         zip(page.locator(".tiles dt").all_inner_texts(), page.locator(".tiles dd").all_inner_texts(), strict=True)
@@ -349,7 +350,7 @@ def test_progress_is_plotted(page, server):
 
 def test_retraining_shows_the_gain(page, server, folder):
     press(page, "a")
-    page.goto(server.url + "#finish")
+    page.goto(server.url + "#export")
     page.get_by_role("button", name="Retrain on the reviewed labels").click()
     page.wait_for_selector(".gains tbody tr", timeout=60_000)
     rows = page.locator(".gains tbody tr").all_inner_texts()
@@ -357,14 +358,14 @@ def test_retraining_shows_the_gain(page, server, folder):
     assert "points" in rows[0] or "none" in rows[0]
 
 
-@pytest.mark.parametrize("view", ["review", "progress", "finish", "try"])
+@pytest.mark.parametrize("view", ["review", "progress", "export", "try"])
 def test_a_narrow_screen_needs_no_sideways_scrolling(chromium, server, view):
     with a_page(chromium, 360, 740, color_scheme="dark") as (page, _):
         page.goto(f"{server.url}#{view}")
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         if view == "review":
-            page.wait_for_selector(".asked-label:not(:empty)")
+            page.wait_for_selector(".suggested-label:not(:empty)")
             page.locator("summary").first.click()
             assert page.evaluate("document.documentElement.scrollWidth") <= 360
             box = page.locator("[data-does=accept]").bounding_box()
@@ -400,7 +401,7 @@ CONTRAST = """() => {
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_has_enough_contrast(chromium, server, scheme):
     with a_page(chromium, color_scheme=scheme, reduced_motion="reduce") as (page, _):
-        for view in ("review", "progress", "finish", "try"):
+        for view in ("review", "progress", "export", "try"):
             page.goto(f"{server.url}#{view}")
             page.wait_for_load_state("networkidle")
             page.wait_for_timeout(100)
@@ -419,7 +420,7 @@ def test_a_token_is_asked_for_once(chromium, folder, tmp_path):
             page.wait_for_selector("#token input")
             for _ in range(3):
                 page.keyboard.press("Escape")
-            for wrong, said in (("schl\u00fcssel", "plain ASCII"), ("wrong", "That token was refused.")):
+            for wrong, said in (("schl\u00fcssel", "plain ASCII"), ("wrong", "The token is wrong.")):
                 page.locator("#token input").fill(wrong)
                 page.keyboard.press("Enter")
                 wait_for_text(page, "#token", said)
@@ -430,7 +431,7 @@ def test_a_token_is_asked_for_once(chromium, folder, tmp_path):
             page.reload()
             page.wait_for_selector("nav a[aria-current=page]")
             assert not page.locator("#token").is_visible()
-            page.wait_for_selector(".notice .working, .asked-label:not(:empty)")
+            page.wait_for_selector(".notice .working, .suggested-label:not(:empty)")
     finally:
         server.stop()
 
@@ -442,28 +443,31 @@ def test_reviews_of_another_file_are_refused_in_one_line(server, folder):
     done = subprocess.run(labelgap(*words), capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert done.stderr.startswith("labelgap: ")
-    assert "holds reviews of another data file; pass that one, or another --reviews FILE." in done.stderr
+    assert (
+        "holds reviews of another data file; restore that data file; another --reviews FILE starts with no verdicts."
+        in done.stderr
+    )
     assert done.stderr.count("\n") == 1
 
 
 # --- lists that change while somebody works through them ------------------------------------------------------------
 
 WALK = """async ([choice, verdict]) => {
-  const { Cards } = await import("/page/cards.js");
+  const { SuggestionQueue } = await import("/page/queue.js");
   const { post } = await import("/page/api.js");
-  const { newKey } = await import("/page/outbox.js");
-  const cards = new Cards(choice), seen = [], asked = window.fetch;
+  const { newEntryId } = await import("/page/outbox.js");
+  const cards = new SuggestionQueue(choice), seen = [], asked = window.fetch;
   let requests = 0;
   window.fetch = (...given) => {
     if (String(given[0]).startsWith("/review/queue") && ++requests > 60) throw new Error("it asks without end");
     return asked(...given);
   };
   try {
-    for (let card = await cards.ready(); card; card = await cards.ready()) {
+    for (let card = await cards.loadCurrent(); card; card = await cards.loadCurrent()) {
       seen.push([card.row, card.label]);
-      if (verdict) await post("/review/verdicts", { key: newKey(), row: card.row, label: card.label, verdict });
+      if (verdict) await post("/review/verdicts", { key: newEntryId(), row: card.row, label: card.label, verdict });
       if (verdict) card.verdict = verdict;
-      if (seen.length === 1 && window.meanwhile) await window.meanwhile(cards, post, newKey);
+      if (seen.length === 1 && window.meanwhile) await window.meanwhile(cards, post, newEntryId);
       cards.move(1);
     }
   } finally { window.fetch = asked; }
@@ -519,23 +523,23 @@ def test_no_card_is_passed_over_when_others_decide_and_undo(page, server, group)
     gone, back = cards[2:12], cards[1]
     send(server, "reject", back)  # it is not in the list until somebody takes that back
     page.evaluate(
-        """gone => { window.meanwhile = async (cards, post, newKey) => {
-          await post("/review/undo", { key: newKey() });
+        """gone => { window.meanwhile = async (cards, post, newEntryId) => {
+          await post("/review/undo", { key: newEntryId() });
           for (const [row, label] of gone)
-            await post("/review/verdicts", { key: newKey(), row, label, verdict: "accept" });
-          for (const row of [0, 1, 2]) cards.bring({ row, label: `foreign ${row}`, kind: "doubtful", verdict: null });
+            await post("/review/verdicts", { key: newEntryId(), row, label, verdict: "accept" });
+          for (const row of [0, 1, 2]) cards.goTo({ row, label: `outside ${row}`, kind: "doubtful", verdict: null });
         }; }""",
         gone,
     )
     seen = page.evaluate(WALK, [choice_of(group=group), None])
-    assert seen[:4] == [cards[0], [1, "foreign 1"], [0, "foreign 0"], cards[0]]  # foreign ones stand in front of it
+    assert seen[:4] == [cards[0], [1, "outside 1"], [0, "outside 0"], cards[0]]  # those outside the filter come first
     assert seen[3:] == [cards[0], *cards[2:], back]
 
 
 def test_numbers_follow_the_server_where_a_skipped_card_is_decided(page, server):
     send(server, "skip", listed(server)[0])
     page.get_by_label("Show").select_option("skipped")
-    page.wait_for_selector(".sheet[aria-busy=false]")
+    page.wait_for_selector(".workspace[aria-busy=false]")
     before = counts_of(server, 0.01)
     page.wait_for_function(NUMBERS, arg=before)
     with page.expect_response(lambda answer: "/review/state" in answer.url):
@@ -544,16 +548,75 @@ def test_numbers_follow_the_server_where_a_skipped_card_is_decided(page, server)
     page.wait_for_function(NUMBERS, arg=before)
 
 
-def test_a_verdict_that_is_refused_is_not_counted(page, server):
-    refusal = {"error": {"code": "not_found", "message": "no such suggestion"}}
+def test_a_verdict_that_is_refused_stays_listed_until_it_is_stored(page, server):
+    refusal = {"error": {"code": "no_suggestion", "message": "no such suggestion"}}
     load_with_answers(page, "**/review/verdicts", lambda route: route.fulfill(status=404, json=refusal))
-    shown_card(page)
-    before = shown_counts(page)
+    row, label = shown_card(page)
+    before, n_entries = shown_counts(page), len(log_of(server))
     assert before == counts_of(server, 0.1)
     with page.expect_response(lambda answer: "/review/state" in answer.url):
         page.keyboard.press("a")
     page.wait_for_function(NUMBERS, arg=before)
     assert "Not stored: no such suggestion" in page.inner_text(".last")
+    listed_text = f"Not stored: “Added: {label}.” in row {row}. no such suggestion"
+    page.evaluate("location.hash = 'export'")
+    page.get_by_role("button", name="Reviewed labels", exact=True).wait_for()
+    for place in ("#unsaved", "#alert"):
+        assert listed_text in page.text_content(place)
+    assert page.locator("#unsaved").is_visible()
+    assert page.text_content("#saving") == "1 verdict not stored"
+    assert page.evaluate(CONTRAST) == []
+    page.unroute("**/review/verdicts")
+    page.get_by_role("button", name="Try again").click()
+    page.wait_for_selector("#saving.saved")
+    assert not page.locator("#unsaved").is_visible()
+    assert [(one["row"], one["label"], one["verdict"]) for one in log_of(server)[n_entries:]] == [
+        (row, label, "accept")
+    ]
+
+
+UNGUARDED = "addEventListener('beforeunload', (event) => event.stopImmediatePropagation(), true)"
+FULL_STORAGE = """() => {
+  Storage.prototype.setItem = () => { throw new DOMException("full", "QuotaExceededError"); };
+}"""
+FORGET = """() => sessionStorage.setItem("labelgap-verdicts",
+  JSON.stringify({ ...JSON.parse(sessionStorage.getItem("labelgap-verdicts")), entryIds: ["never-stored"] }))"""
+
+
+def test_a_verdict_that_waits_survives_a_reload_and_an_unknown_one_undoes_no_other(page, server):
+    page.add_init_script(UNGUARDED)  # as after a crash, nobody is asked whether to leave
+    load_with_answers(page, "**/review/verdicts", lambda route: route.fulfill(status=404, json={"error": NO_ROUTE}))
+    card, n_entries = shown_card(page), len(log_of(server))
+    page.keyboard.press("a")
+    page.wait_for_selector("#saving.failing")
+    wait_for_text(page, "#unsaved", "Not saved yet: The server was started without --data")
+    page.unroute("**/review/verdicts")
+    page.reload()
+    page.wait_for_selector("#saving.saved")
+    entries = log_of(server)[n_entries:]
+    assert [(one["row"], one["label"], one["verdict"]) for one in entries] == [(*card, "accept")]
+    page.evaluate(FORGET)
+    page.reload()
+    shown_card(page)
+    page.keyboard.press("u")
+    wait_for_text(page, ".last", "nothing was undone")
+    assert log_of(server)[n_entries:] == entries
+
+
+def test_a_verdict_names_its_data_and_is_sent_when_the_storage_is_full(page, server):
+    page.evaluate(FULL_STORAGE)
+    card = shown_card(page)
+    with page.expect_request("**/review/verdicts") as waiting:
+        press(page, "a")
+    assert waiting.value.post_data_json["data_id"] == server.get("review/state").json()["data_id"]
+    last = log_of(server)[-1]
+    assert (last["row"], last["label"]) == card
+    page.route(
+        "**/review/state*",
+        lambda route: route.fulfill(json=route.fetch().json() | {"data_id": "of other data"}),
+    )
+    page.keyboard.press("g")
+    wait_for_text(page, ".notice", "The server was restarted with other data.")
 
 
 @pytest.mark.parametrize("path", ["state*", "queue?*", "documents/*", "documents/*/reasons?*"])
@@ -581,12 +644,12 @@ def test_only_a_card_whose_document_is_shown_is_decided(page, server):
     first, before = shown_card(page), len(log_of(server))
     page.keyboard.press("a")
     wait_for_text(page, ".text", "Loading")
-    asked = page.text_content(".asked-label")
+    asked = page.text_content(".suggested-label")
     for key in ("a", "ArrowLeft", "s"):
         page.keyboard.press(key)
     page.evaluate("document.querySelector('[data-does=accept]').click()")
     assert page.locator("[aria-disabled=true]").count() == 3
-    assert page.text_content(".asked-label") == asked
+    assert page.text_content(".suggested-label") == asked
     known.clear()
     for route in held:
         route.continue_()
@@ -607,26 +670,26 @@ def test_the_end_names_cards_that_were_passed_over(page, server):
     page.keyboard.press("/")
     page.keyboard.type(label)
     page.keyboard.press("Enter")
-    page.wait_for_function("name => document.querySelector('.asked-label').textContent === name", arg=label)
+    page.wait_for_function("name => document.querySelector('.suggested-label').textContent === name", arg=label)
     passed = shown_card(page)
     press(page, "n")
     shown_card(page)
     page.keyboard.press("r")
-    wait_for_text(page, ".notice", "1 passed over without a verdict.")
-    page.get_by_role("button", name="Begin again").click()
+    wait_for_text(page, ".notice", "1 suggestion has no verdict.")
+    page.get_by_role("button", name="Start over").click()
     assert shown_card(page) == passed
     page.keyboard.press("r")
-    wait_for_text(page, ".notice", "Done. Nothing is left of this choice.")
-    assert page.get_by_role("button", name="Begin again").count() == 0
+    wait_for_text(page, ".notice", "Done. No suggestions are left for these filters.")
+    assert page.get_by_role("button", name="Start over").count() == 0
 
 
-@pytest.mark.parametrize("status", [408, 429])
-def test_a_verdict_that_was_too_slow_is_sent_again(page, server, status):
+@pytest.mark.parametrize(("status", "body"), [(408, {}), (429, {}), (403, "a proxy")])
+def test_a_verdict_that_was_not_refused_for_good_is_sent_again(page, server, status, body):
     refusals = iter([status])
 
     def answer(route):
         refused = next(refusals, None)
-        route.continue_() if refused is None else route.fulfill(status=refused, json={})
+        route.continue_() if refused is None else route.fulfill(status=refused, json=body)
 
     load_with_answers(page, "**/review/verdicts", answer)
     card = shown_card(page)

@@ -14,9 +14,9 @@ from labelgap import LEML, Labels, OneClassMF, load
 from labelgap.datasets import make_low_rank
 from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
-from labelgap.objectives.base import LEAST_WEIGHT, Anchor, Ridge, Sum
+from labelgap.objectives.base import MIN_ROW_WEIGHT, Anchor, Ridge, Sum
 from labelgap.objectives.cells import CellsSum, KnownCells, Weights
-from labelgap.objectives.one_class import OneClass, Weighted
+from labelgap.objectives.positive_unlabelled import PositiveUnlabelled, WeightedLoss
 
 TIGHT = {"tol": 1e-12, "max_iter": 2000, "dtype": "float64", "random_state": 0}
 MAKERS = {
@@ -354,14 +354,14 @@ def test_labels_of_one_name_are_refused(data):
 
 
 WRONG = {
-    "fewer labels": (lambda d: ((d.X[OLD:], d.Y[OLD:, :3]), {}), "Y has 3 labels and .* knows 6"),
+    "fewer labels": (lambda d: ((d.X[OLD:], d.Y[OLD:, :3]), {}), "Y has 3 labels and .* has 6"),
     "no labels": (lambda d: ((d.X[OLD:], None), {}), "Y is None"),
     "other features": (lambda d: ((d.X[OLD:, :3], d.Y[OLD:]), {}), "X has 3 features"),
     "other rows": (lambda d: ((d.X[OLD:], d.Y[:3]), {}), "30 rows and Y has 3"),
     "no pair": (lambda d: ((d.X[OLD:], d.Y[OLD:]), {"past": d.X}), "pass past=\\(X, Y\\)"),
     "labels of past": (
         lambda d: ((d.X[OLD:], d.Y[OLD:]), {"past": (d.X[:OLD], d.Y[:OLD, :7])}),
-        "past has 7 labels; pass the 6 of before, or the 8",
+        "past has 7 labels; pass the 6 of the model, or the 8",
     ),
     "alternations": (lambda d: ((d.X[OLD:], d.Y[OLD:]), {"alternations": 0}), "alternations=0"),
     "numbers": (lambda d: ((d.X[OLD:] * 1e200, d.Y[OLD:]), {"past": (d.X[:OLD], d.Y[:OLD])}), "too large"),
@@ -382,27 +382,27 @@ def test_errors_change_nothing(call, message, name, data):
 
 def test_errors_of_recommenders(data):
     Z = np.eye(KNOWN)
-    with pytest.raises(ValueError, match="goes with a fitted model"):
+    with pytest.raises(ValueError, match="needs a fitted model"):
         OneClassMF().partial_fit(data.X, data.Y, past=(data.X, data.Y))
     model = first(MAKERS["OneClassMF"], data)
     with pytest.raises(ValueError, match=r"X is None, .* with features .* pass their features"):
         model.partial_fit(None, data.Y)
-    with pytest.raises(ValueError, match="row_graph needs the rows of before"):
+    with pytest.raises(ValueError, match="row_graph needs the earlier rows"):
         model.partial_fit(data.X[OLD:], data.Y[OLD:], row_graph=np.eye(30))
     with pytest.raises(ValueError, match="fitted without label_features"):
         model.partial_fit(data.X[OLD:], data.Y[OLD:], label_features=np.eye(8))
-    with pytest.raises(ValueError, match=r"X is given, .* without features .* pass None"):
+    with pytest.raises(ValueError, match=r"X has features, .* without features .* pass None"):
         MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(data.X, data.Y)
     with pytest.raises(ValueError, match=r"row_weights has an array of shape \(3,\).* an array of 5"):
         MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(None, data.Y[:5], row_weights=np.ones(3))
-    with pytest.raises(ValueError, match=r"past has 3 rows, .* knows its 120 rows by number"):
+    with pytest.raises(ValueError, match=r"past has 3 rows, .* has 120 training rows"):
         MAKERS["OneClassMF"]().fit(None, data.Y).partial_fit(None, data.Y, past=(None, data.Y[:3]))
     model = MAKERS["OneClassMF"]().fit(data.X[:OLD], data.Y[:OLD, :KNOWN], label_features=Z)
     with pytest.raises(ValueError, match="label_features is missing"):
         model.partial_fit(data.X[OLD:], data.Y[OLD:])
     model = first(MAKERS["LEML"], data)
     del model.memory_
-    with pytest.raises(ValueError, match=r"remembers nothing .* pass past"):
+    with pytest.raises(ValueError, match=r"has no summary .* pass past"):
         model.partial_fit(data.X[OLD:], data.Y[OLD:])
 
 
@@ -431,7 +431,7 @@ def test_anchor_is_its_quadratic(weights):
     model = anchor.model(H)
     np.testing.assert_allclose(model.gradient, [K @ a for a, K in zip(away, blocks)])
     np.testing.assert_allclose(model.hessp(S), [K @ s for s, K in zip(S, blocks)])
-    ridge = Ridge(0.3, at=at)
+    ridge = Ridge(0.3, center=at)
     assert ridge.value(H) == pytest.approx(0.15 * (away**2).sum())
     np.testing.assert_allclose(ridge.model(H).gradient, 0.3 * away)
 
@@ -439,7 +439,7 @@ def test_anchor_is_its_quadratic(weights):
 def cells_of(patterns):
     """Sums of squares over the cells of each pattern, weighted by what it stores."""
     kernels = get_backend()
-    loss = Weighted(get_loss("squared"), 1.0)
+    loss = WeightedLoss(get_loss("squared"), 1.0)
     return CellsSum([KnownCells(kernels, loss, kernels.prepare(sp.csr_array(part), float)) for part in patterns])
 
 
@@ -449,15 +449,15 @@ def test_remembered_curvature_has_no_least_weight():
     patterns = rng.random((2, 40, 6)) * (rng.random((2, 40, 6)) < 0.5)
     patterns[:, :, 2] = 0
     B, H = rng.standard_normal((40, 3)), rng.standard_normal((6, 3))
-    data = cells_of(patterns).T.given(B)
+    data = cells_of(patterns).T.objective_in_left(B)
     form = data.curvature(H)
     total = sum(np.einsum("ij,ia,ib->ab", part, B, B) for part in patterns)
     weights = np.ravel(form.weights)
     np.testing.assert_allclose(weights.sum() * form.M, total, rtol=1e-10)
     assert weights[2] == 0
-    assert (np.delete(weights, 2) > LEAST_WEIGHT).all()
+    assert (np.delete(weights, 2) > MIN_ROW_WEIGHT).all()
     assert isinstance(data, Sum)
-    assert np.ravel(data.model(H).kronecker.weights)[2] == LEAST_WEIGHT
+    assert np.ravel(data.model(H).kronecker.weights)[2] == MIN_ROW_WEIGHT
 
 
 def test_remembered_curvature_stays_positive_where_a_term_takes_back():
@@ -465,9 +465,9 @@ def test_remembered_curvature_stays_positive_where_a_term_takes_back():
     rng = np.random.default_rng(0)
     positives = sp.csr_array(rng.random((40, 6)) < 0.9)
     B, H = np.abs(rng.standard_normal((40, 3))), np.abs(rng.standard_normal((6, 3))) * 5
-    logistic = OneClass(get_loss("logistic"), get_loss("squared"), -1.0, Weights.of(1.0, 0.1))
-    form = logistic.cells(positives, get_backend(), float).T.given(B).curvature(H)
-    assert (np.ravel(form.weights) >= LEAST_WEIGHT).all()
+    logistic = PositiveUnlabelled(get_loss("logistic"), get_loss("squared"), -1.0, Weights.of(1.0, 0.1))
+    form = logistic.bind(positives, get_backend(), float).T.objective_in_left(B).curvature(H)
+    assert (np.ravel(form.weights) >= MIN_ROW_WEIGHT).all()
 
 
 def test_the_constant_feature_is_not_dropped():

@@ -8,6 +8,11 @@ import json
 import os
 import pickle
 import stat
+import struct
+import subprocess
+import sys
+import threading
+import time
 import zipfile
 from pathlib import Path
 
@@ -16,6 +21,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import NotFittedError
 
+import labelgap
 from labelgap import LEML, SLEEC, LabelKNN, Labels, LocalLEML, OneClassMF, load, persistence
 from labelgap.estimators import MultiLabelEstimator
 from labelgap.losses import Logistic, Squared
@@ -186,8 +192,7 @@ def test_a_loaded_model_goes_on_learning(planted, tmp_path):
 def test_callbacks_and_generators_are_not_kept(planted, tmp_path):
     X, Y, _ = planted()
     model = LEML(2, callbacks=[print], random_state=np.random.RandomState(0), max_iter=1, tol=0)
-    with pytest.warns(UserWarning, match="max_iter"):
-        model.fit(X, Y)
+    model.fit(X, Y)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert again.callbacks is None
@@ -315,7 +320,7 @@ def test_a_file_cut_short_anywhere(file, tmp_path):
     cut = tmp_path / "cut"
     for length in {*range(0, len(whole), 61), *range(len(whole) - 40, len(whole))}:
         cut.write_bytes(whole[:length])
-        with pytest.raises(ModelFileError, match=r"is not a whole labelgap model .* Save the model again"):
+        with pytest.raises(ModelFileError, match=r"is not a complete labelgap model .* Save the model again"):
             load(cut)
 
 
@@ -390,9 +395,14 @@ def test_without_a_check_an_edit_that_fits_is_not_noticed(file, fitted):
 # --- folders, mapped arrays, names, old formats ---------------------------------------------------------------------
 
 
+def member_folder(path):
+    """Return the folder of the members of a model folder."""
+    return path / (path / "CURRENT").read_text()
+
+
 def test_a_folder(fitted, planted, tmp_path):
     fitted.save(tmp_path / "model", folder=True)
-    assert (tmp_path / "model" / HEADER).is_file()
+    assert (member_folder(tmp_path / "model") / HEADER).is_file()
     same_state(load(tmp_path / "model"), fitted)
     refitted = LEML(1, random_state=0).fit(planted().X, planted().Y)
     refitted.save(tmp_path / "model", folder=True)
@@ -420,7 +430,7 @@ def test_a_folder_that_cannot_take_its_name_leaves_the_older_one(error, fitted, 
 def test_a_folder_that_is_no_model_is_left_alone(fitted, tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter").write_text("one")
-    with pytest.raises(FileExistsError, match="is no model folder"):
+    with pytest.raises(FileExistsError, match="is not a model folder"):
         fitted.save(tmp_path / "thesis", folder=True)
     assert (tmp_path / "thesis" / "chapter").read_text() == "one"
     with pytest.raises(FileNotFoundError, match=r"There is no model .*thesis; check the path"):
@@ -429,14 +439,121 @@ def test_a_folder_that_is_no_model_is_left_alone(fitted, tmp_path):
 
 def test_a_folder_that_lacks_a_member_or_has_an_edited_one(fitted, tmp_path):
     fitted.save(tmp_path / "model", folder=True)
-    array = tmp_path / "model" / "label_factors_.npy"
+    array = member_folder(tmp_path / "model") / "label_factors_.npy"
     content = array.read_bytes()
     array.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(ModelFileError, match="was changed after it was written: label_factors_"):
         load(tmp_path / "model")
     array.unlink()
-    with pytest.raises(ModelFileError, match="not a whole labelgap model"):
+    with pytest.raises(ModelFileError, match="not a complete labelgap model"):
         load(tmp_path / "model")
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_model_that_is_replaced_while_it_is_read_is_the_old_or_the_new_one(folder, fitted, planted, tmp_path):
+    other = LEML(1, random_state=0).fit(planted().X, planted().Y)
+    factors = [np.asarray(model.label_factors_).tobytes() for model in (fitted, other)]
+    fitted.save(tmp_path / "model", folder=folder)
+    stop, loaded, errors = threading.Event(), [], []
+
+    def read():
+        while not stop.is_set():
+            try:
+                loaded.append(
+                    np.asarray(load(tmp_path / "model", mmap=len(loaded) % 2 == 0).label_factors_).tobytes()
+                )
+            except Exception as error:
+                errors.append(error)
+
+    readers = [threading.Thread(target=read) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    for number in range(30):
+        (other, fitted)[number % 2].save(tmp_path / "model", folder=folder)
+    stop.set()
+    for reader in readers:
+        reader.join()
+    assert errors == []
+    assert set(loaded) <= set(factors)
+    assert len(loaded) > 3
+    assert len(list((tmp_path / "model").iterdir() if folder else [1, 2])) == 2
+
+
+SAVE_FOREVER = """
+import sys, labelgap
+models = [labelgap.load(path) for path in sys.argv[2:]]
+print("ready", flush=True)
+while True:
+    for model in models:
+        model.save(sys.argv[1], folder=True)
+"""
+
+
+def test_a_killed_writer_leaves_the_old_or_the_new_model(fitted, planted, tmp_path):
+    other = LEML(1, random_state=0).fit(planted().X, planted().Y)
+    other.save(tmp_path / "a")
+    fitted.save(tmp_path / "b")
+    fitted.save(tmp_path / "model", folder=True)
+    ranks = {1, fitted.n_components}
+    for number in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SAVE_FOREVER, *(str(tmp_path / name) for name in ("model", "a", "b"))],
+            stdout=subprocess.PIPE,
+        )
+        process.stdout.readline()
+        time.sleep(0.01 + 0.013 * number)
+        process.kill()
+        process.communicate()
+        assert load(tmp_path / "model").n_components in ranks
+    stale = [path for path in (tmp_path / "model").iterdir() if path.name.startswith(("g-", ".CURRENT"))]
+    for path in stale:
+        os.utime(path, (0, 0))
+    other.save(tmp_path / "model", folder=True)
+    assert len(list((tmp_path / "model").iterdir())) == 2
+    assert load(tmp_path / "model").n_components == 1
+
+
+def test_a_folder_of_an_earlier_version_is_read_and_replaced(fitted, planted, tmp_path):
+    fitted.save(tmp_path / "new", folder=True)
+    os.rename(member_folder(tmp_path / "new"), tmp_path / "model")
+    same_state(load(tmp_path / "model"), fitted)
+    other = LEML(1, random_state=0).fit(planted().X, planted().Y)
+    other.save(tmp_path / "model", folder=True)
+    same_state(load(tmp_path / "model"), other)
+    assert len(list((tmp_path / "model").iterdir())) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+@pytest.mark.parametrize("name", ["label_factors_.npy", HEADER])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_members_that_are_no_files_are_refused_at_once(name, kind, fitted, tmp_path):
+    fitted.save(tmp_path / "model", folder=True)
+    member = member_folder(tmp_path / "model") / name
+    member.unlink()
+    os.mkfifo(member) if kind == "pipe" else member.symlink_to("/dev/zero")
+    for check in (True, False):
+        with pytest.raises(ModelFileError, match="not a regular file"):
+            load(tmp_path / "model", check=check)
+
+
+def test_compressed_overlapping_and_endless_members_are_refused(file, tmp_path, monkeypatch):
+    with zipfile.ZipFile(file) as archive, zipfile.ZipFile(tmp_path / "m", "w", zipfile.ZIP_DEFLATED) as packed:
+        for name in archive.namelist():
+            packed.writestr(name, archive.read(name))
+    with pytest.raises(ModelFileError, match="is compressed"):
+        load(tmp_path / "m")
+    content = bytearray(file.read_bytes())
+    place = content.index(b"PK\x01\x02")  # the first entry of the directory, with its sizes
+    struct.pack_into("<II", content, place + 20, 1 << 30, 1 << 30)
+    (tmp_path / "m").write_bytes(content)
+    with pytest.raises(ModelFileError, match="overlap"):
+        load(tmp_path / "m")
+    monkeypatch.setattr(persistence, "MAX_HEADER_ITEMS", 5)
+    with pytest.raises(ModelFileError, match="more than 5 values"):
+        load(file)
+    monkeypatch.setattr(persistence, "MAX_HEADER_BYTES", 5)
+    with pytest.raises(ModelFileError, match=r"model\.json has \d+ bytes"):
+        load(file)
 
 
 @pytest.mark.parametrize("folder", [False, True])
@@ -451,17 +568,17 @@ def test_mapped_arrays_lie_in_the_file(folder, cls, setting, planted, tmp_path):
     mapped = again.centers_[0]
     assert mapped.flags.aligned
     assert isinstance(mapped.base, np.memmap)
-    before = (tmp_path / "model").read_bytes() if not folder else (tmp_path / "model" / "centers_.0.npy").read_bytes()
+    holder = member_folder(tmp_path / "model") / "centers_.0.npy" if folder else tmp_path / "model"
+    before = holder.read_bytes()
     mapped[:] = 7
-    after = (tmp_path / "model").read_bytes() if not folder else (tmp_path / "model" / "centers_.0.npy").read_bytes()
-    assert before == after
+    assert holder.read_bytes() == before
 
 
 def test_a_mapped_array_that_is_longer_than_its_file(file, tmp_path):
     with zipfile.ZipFile(file) as archive:
         content = archive.read("label_factors_.npy")
     cut = rewritten(file, {"label_factors_.npy": content[:-8]})
-    with pytest.raises(ModelFileError, match=r"an array of \d+ bytes lies in"):
+    with pytest.raises(ModelFileError, match=r"an array of \d+ bytes is stored in"):
         load(cut, mmap=True)
 
 
@@ -486,8 +603,12 @@ EXAMPLES = sorted((Path(__file__).parent / "models").glob("*.labelgap"))
 @pytest.mark.parametrize("mmap", [False, True])
 def test_files_of_every_format_are_read(path, mmap):
     known = json.loads(path.with_suffix(".json").read_text())
-    found = load(path, mmap=mmap).decision_function(np.array(known["X"]))
-    np.testing.assert_allclose(found, known["decisions"], rtol=1e-10)
+    model, X = load(path, mmap=mmap), np.array(known["X"])
+    np.testing.assert_allclose(model.decision_function(X), known["decisions"], rtol=1e-10)
+    if "probabilities" in known:
+        np.testing.assert_allclose(model.predict_proba(X), known["probabilities"], rtol=1e-10)
+    else:
+        assert not hasattr(model, "calibration_")
 
 
 def test_there_is_an_example_of_every_format():
@@ -512,18 +633,18 @@ HEADERS = [
     (lambda h: [h], "was not written by labelgap"),
     (lambda h: h | {"estimator": "Oracle"}, "'Oracle', which this version of labelgap does not have"),
     (lambda h: h | {"estimator": "MultiLabelEstimator"}, "'MultiLabelEstimator', which"),
-    (drop("estimator"), "None, which this version of labelgap does not have"),
-    (drop("attributes"), "not a whole labelgap model"),
-    (lambda h: h | {"attributes": []}, "not a whole labelgap model"),
+    (drop("estimator"), "'None', which this version of labelgap does not have"),
+    (drop("attributes"), "not a complete labelgap model"),
+    (lambda h: h | {"attributes": []}, "not a complete labelgap model"),
     (drop("attributes", "label_factors_"), "lacks label_factors_; save the model again"),
     (drop("attributes", "container_"), "lacks container_"),
     (drop("attributes", "feature_factors_"), "lacks feature_factors_"),
     (drop("parameters"), "does not fit LEML .*'parameters'.*; save the model again"),
     (lambda h: h | {"parameters": {"magic": 1}}, "does not fit LEML .*magic"),
     (lambda h: h | {"parameters": [1]}, "does not fit LEML"),
-    (lambda h: h | {"attributes": h["attributes"] | {"label_factors_": {"kind": "array?"}}}, "not a whole"),
-    (lambda h: h | {"attributes": h["attributes"] | {"label_factors_": 3}}, "not a whole"),
-    (lambda h: h | {"attributes": h["attributes"] | {"more_": {"kind": "array"}}}, "not a whole"),
+    (lambda h: h | {"attributes": h["attributes"] | {"label_factors_": {"kind": "array?"}}}, "not a complete"),
+    (lambda h: h | {"attributes": h["attributes"] | {"label_factors_": 3}}, "not a complete"),
+    (lambda h: h | {"attributes": h["attributes"] | {"more_": {"kind": "array"}}}, "not a complete"),
     (lambda h: h | {"attributes": h["attributes"] | {"predict": {"kind": "json", "value": 1}}}, "sets 'predict'"),
     (lambda h: h | {"attributes": h["attributes"] | {"__class__": {"kind": "json", "value": 1}}}, "'__class__'"),
     (
@@ -542,8 +663,8 @@ def test_an_edited_header(change, message, file):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (drop("attributes", "row_factors_"), "does not hold together .*row_factors_"),
-        (drop("attributes", "seen_"), "does not hold together .*seen_"),
+        (drop("attributes", "row_factors_"), "is inconsistent .*row_factors_"),
+        (drop("attributes", "seen_"), "is inconsistent .*seen_"),
         (drop("attributes", "unlabelled_share_"), "lacks unlabelled_share_"),
         (drop("attributes", "feature_factors_"), "lacks feature_factors_"),
         (
@@ -587,24 +708,24 @@ def first_learner_only(header):
 LOCAL_HEADERS = [
     ((SLEEC, LabelKNN, LocalLEML), drop("attributes", "parts_"), "lacks parts_"),
     ((SLEEC, LabelKNN, LocalLEML), drop("attributes", "centers_"), "lacks centers_"),
-    ((SLEEC, LabelKNN, LocalLEML), first_learner_only, "does not hold together"),
-    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored([])), "does not hold together .*no learner"),
-    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored([[1, 2, 3], [4, 5, 6]])), "is not whole"),
-    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored(7)), "does not hold together|is not whole"),
-    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("centers_", stored([1.0, 2.0])), "does not hold together"),
-    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("n_features_in_", stored(5)), "clusters do not belong"),
+    ((SLEEC, LabelKNN, LocalLEML), first_learner_only, "is inconsistent"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored([])), "is inconsistent .*no learner"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored([[1, 2, 3], [4, 5, 6]])), "is incomplete"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("parts_", stored(7)), "is inconsistent|is incomplete"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("centers_", stored([1.0, 2.0])), "is inconsistent"),
+    ((SLEEC, LabelKNN, LocalLEML), changed_attribute("n_features_in_", stored(5)), "clusters do not match"),
     ((SLEEC, LabelKNN), drop("attributes", "positives_"), "lacks positives_"),
     ((SLEEC, LabelKNN), drop("attributes", "rates_"), "lacks rates_"),
-    ((SLEEC, LabelKNN), changed_attribute("rates_", stored(0.5)), "another number of columns"),
-    ((SLEEC, LabelKNN), changed_attribute("n_labels_", stored(4)), "another number of columns"),
-    ((SLEEC, LabelKNN), changed_part("rows", None), "is not whole: KeyError.*rows"),
+    ((SLEEC, LabelKNN), changed_attribute("rates_", stored(0.5)), "differ in the number of labels"),
+    ((SLEEC, LabelKNN), changed_attribute("n_labels_", stored(4)), "differ in the number of labels"),
+    ((SLEEC, LabelKNN), changed_part("rows", None), "is incomplete: KeyError.*rows"),
     ((SLEEC, LabelKNN), changed_part("rows", stored([])), "rows that the model does not have"),
     ((SLEEC, LabelKNN), changed_part("rows", stored([0])), "rows that the model does not have"),
-    ((SLEEC, LabelKNN), changed_part("embedded", None), "is not whole: KeyError.*embedded"),
-    ((SLEEC, LabelKNN), changed_part("embedded", stored("x")), "does not hold together"),
-    ((SLEEC,), changed_part("regressors", None), "is not whole: KeyError.*regressors"),
-    ((LocalLEML,), changed_part("factors", None), "is not whole: KeyError.*factors"),
-    ((LocalLEML,), changed_part("labels", stored([0] * 9)), "factors that do not go together"),
+    ((SLEEC, LabelKNN), changed_part("embedded", None), "is incomplete: KeyError.*embedded"),
+    ((SLEEC, LabelKNN), changed_part("embedded", stored("x")), "is inconsistent"),
+    ((SLEEC,), changed_part("regressors", None), "is incomplete: KeyError.*regressors"),
+    ((LocalLEML,), changed_part("factors", None), "is incomplete: KeyError.*factors"),
+    ((LocalLEML,), changed_part("labels", stored([0] * 9)), "factors of different ranks"),
     ((LocalLEML,), drop("attributes", "threshold_"), "lacks threshold_"),
 ]
 
@@ -642,16 +763,16 @@ def member(array):
         (LabelKNN, "parts_.0.0.rows", lambda rows: rows - 40, "rows that the model does not have"),
         (LabelKNN, "parts_.0.0.rows", lambda rows: rows * 1.0, "rows that the model does not have"),
         (SLEEC, "parts_.0.1.rows", lambda rows: rows[:-1], "rows that the model does not have"),
-        (SLEEC, "parts_.0.1.embedded", lambda Z: Z[:, :1], "regressors that do not belong"),
-        (SLEEC, "parts_.0.1.regressors", lambda V: V[:-1], "regressors that do not belong"),
-        (LabelKNN, "parts_.0.1.embedded", lambda Z: Z[:, :1], "another number of features"),
-        (LabelKNN, "centers_.1", lambda centers: centers[:-1], "clusters do not belong"),
-        (LabelKNN, "centers_.1", lambda centers: centers[0], "clusters do not belong"),
-        (LabelKNN, "rates_", lambda rates: rates[:-1], "another number of columns"),
+        (SLEEC, "parts_.0.1.embedded", lambda Z: Z[:, :1], "regressors that do not match its embeddings"),
+        (SLEEC, "parts_.0.1.regressors", lambda V: V[:-1], "regressors that do not match its embeddings"),
+        (LabelKNN, "parts_.0.1.embedded", lambda Z: Z[:, :1], "differ in the number of features"),
+        (LabelKNN, "centers_.1", lambda centers: centers[:-1], "clusters do not match"),
+        (LabelKNN, "centers_.1", lambda centers: centers[0], "clusters do not match"),
+        (LabelKNN, "rates_", lambda rates: rates[:-1], "differ in the number of labels"),
         (LocalLEML, "parts_.0.0.labels", lambda labels: labels + 5, "labels that the model does not have"),
         (LocalLEML, "parts_.0.0.labels", lambda labels: labels - 5, "labels that the model does not have"),
-        (LocalLEML, "parts_.0.0.features", lambda W: W[:-1], "factors that do not go together"),
-        (LocalLEML, "parts_.0.0.factors", lambda H: H[:, :-1], "factors that do not go together"),
+        (LocalLEML, "parts_.0.0.features", lambda W: W[:-1], "factors of different ranks"),
+        (LocalLEML, "parts_.0.0.factors", lambda H: H[:, :-1], "factors of different ranks"),
         (LocalLEML, "parts_.0.0.labels", lambda labels: labels * 1.0, "labels that the model does not have"),
     ],
 )
@@ -661,7 +782,7 @@ def test_arrays_of_an_ensemble_that_do_not_go_together(cls, name, change, messag
         array = np.load(io.BytesIO(archive.read(f"{name}.npy")))
     with pytest.raises(ModelFileError, match=message):
         load(rewritten(path, {f"{name}.npy": member(change(array))}))
-    with pytest.raises(ModelFileError, match=rf"not a whole labelgap model .*{name}\.npy"):
+    with pytest.raises(ModelFileError, match=rf"not a complete labelgap model .*{name}\.npy"):
         load(rewritten(path, {f"{name}.npy": None}))
 
 
@@ -675,7 +796,7 @@ def test_an_ensemble_cut_short(cls, local_file, tmp_path):
 
 
 def test_a_missing_array(file):
-    with pytest.raises(ModelFileError, match=r"not a whole labelgap model .*label_factors_\.npy"):
+    with pytest.raises(ModelFileError, match=r"not a complete labelgap model .*label_factors_\.npy"):
         load(rewritten(file, {"label_factors_.npy": None}))
 
 
@@ -685,14 +806,14 @@ def test_sparse_indices_that_point_outside(planted, tmp_path):
     LEML(2, kernel="rbf").fit(sp.csr_array(X), Y).save(path)
     wrong = io.BytesIO()
     np.save(wrong, np.full(X.size, 10_000, np.int32))
-    with pytest.raises(ModelFileError, match="not a whole"):
+    with pytest.raises(ModelFileError, match="not a complete"):
         load(rewritten(path, {"training_rows_.indices.npy": wrong.getvalue()}))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"hello", b"\x00" * 1000, b"\x80\x04K\x01."], ids=repr)
 def test_something_else(content, tmp_path):
     (tmp_path / "other").write_bytes(content)
-    with pytest.raises(ModelFileError, match="not a whole labelgap model"):
+    with pytest.raises(ModelFileError, match="not a complete labelgap model"):
         load(tmp_path / "other")
 
 
@@ -703,7 +824,7 @@ def test_a_foreign_zip(members, tmp_path):
     with zipfile.ZipFile(tmp_path / "foreign", "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content)
-    with pytest.raises(ModelFileError, match=r"not a whole labelgap model|not written by labelgap"):
+    with pytest.raises(ModelFileError, match=r"not a complete labelgap model|not written by labelgap"):
         load(tmp_path / "foreign")
 
 
@@ -774,3 +895,14 @@ def test_an_estimator_of_ones_own_comes_back(planted, tmp_path):
     assert isinstance(again, MultiLabelEstimator)
     assert type(again).__name__ == "Elsewhere"
     same_state(again, model)
+
+
+@pytest.mark.parametrize("name", ["PLST", "NaiveBayes"])
+def test_a_baseline_is_loaded_by_a_process_that_has_not_imported_it(name, tmp_path):
+    X, Y = np.eye(4), np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 0]])
+    getattr(labelgap, name)().fit(X, Y).save(tmp_path / "model")
+    code = "import sys; from labelgap import load; print(type(load(sys.argv[1])).__name__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "model"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.stdout.strip() == name, done.stderr

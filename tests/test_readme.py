@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from printed import Shell, blocks, run_python, section
+from docs_runner import Shell, find_blocks, find_section_blocks, run_python
 
 README = Path(__file__).parents[1] / "README.md"
 WALK = README.parent / "docs" / "walk.md"
@@ -13,7 +13,7 @@ WALK = README.parent / "docs" / "walk.md"
 
 def test_python_blocks_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    shown = [block for block in blocks(README) if block.language == "python"]
+    shown = [block for block in find_blocks(README) if block.language == "python"]
     assert len(shown) >= 6
     names: dict = {}
     for block in shown:
@@ -24,10 +24,10 @@ def test_python_blocks_run(tmp_path, monkeypatch):
 
 def test_commands_for_a_table_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for block in section(WALK, "Your table"):
+    for block in find_section_blocks(WALK, "Your table"):
         run_python(WALK, block, {})
     Path("new.csv").write_text(Path("posts.csv").read_text())
-    (shown,) = (block for block in blocks(README) if "posts.csv" in block.text)
+    (shown,) = (block for block in find_blocks(README) if "posts.csv" in block.text)
     with Shell() as shell:
         shell.run(shown.text)
     assert Path("audit.csv").exists()

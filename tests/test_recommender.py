@@ -96,9 +96,9 @@ def test_kept_rows_of_a_model_with_features():
         with_rows.recommend([0, 7, 9], 5), (B @ with_rows.label_factors_.T)[[0, 7, 9]], Y[[0, 7, 9]] == 1, 5
     )
     assert not hasattr(without, "row_factors_")
-    with pytest.raises(ValueError, match=r"did not keep its training rows; fit it with keep_rows=True, or pass"):
+    with pytest.raises(ValueError, match=r"does not store its training rows; fit it with keep_rows=True, or pass"):
         without.recommend([0])
-    with pytest.raises(ValueError, match="did not keep its training rows"):
+    with pytest.raises(ValueError, match="does not store its training rows"):
         without.fold_in_labels(Y.T)
     np.testing.assert_array_equal(without.recommend(NEW, 4)[0], with_rows.recommend(NEW, 4)[0])
 
@@ -230,8 +230,8 @@ def test_a_loaded_model_recommends_the_same(options, side, tmp_path):
 # --- bad input ------------------------------------------------------------------------------------------------------
 
 BAD_IDS = [
-    ([N], rf"holds {N}, which fit never saw; pass numbers from 0 to"),
-    ([0, -1], r"holds -1, which fit never saw"),
+    ([N], rf"holds {N}, which was not in fit; pass numbers from 0 to"),
+    ([0, -1], r"holds -1, which was not in fit"),
     ([1.5], r"holds values of type float64 .*; pass a list of integers"),
     (["ann"], r"holds values of type <U3 .*; pass a list of integers"),
     ([True], r"holds values of type bool"),

@@ -10,9 +10,8 @@ from typer.testing import CliRunner
 from labelgap.cli import app
 from labelgap.datasets import Dataset, make_low_rank
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
-from labelgap.reproduce import Options, Setting, find_experiments, list_experiments, methods, run, study
-from labelgap.reproduce.records import Row
-from labelgap.reproduce.registry import published
+from labelgap_papers import RunOptions, Setting, find_experiments, list_experiments, paper_methods, run, study
+from labelgap_papers.experiments import TableRow, read_published
 
 TABLES = ["leml/table-12", "leml/table-14", "leml/table-15"]
 
@@ -34,22 +33,22 @@ def only_bibtex(monkeypatch, tiny):
         return tiny
 
     list_experiments()  # registers every method
-    for name in set(methods.METHODS) - {"LEML"}:
-        monkeypatch.delitem(methods.METHODS, name)
+    for name in set(paper_methods.METHODS) - {"LEML"}:
+        monkeypatch.delitem(paper_methods.METHODS, name)
     monkeypatch.setattr(study, "load_dataset", load)
-    monkeypatch.setattr(methods, "ALPHAS", [100.0, 0.1])
+    monkeypatch.setattr(paper_methods, "LEML_ALPHAS", [100.0, 0.1])
 
 
 @pytest.fixture
 def counted(monkeypatch, only_bibtex):
     """The settings that were fitted, in order."""
-    fitted, real = [], methods.METHODS["LEML"]
+    fitted, real = [], paper_methods.METHODS["LEML"]
 
     def fit(task):
         fitted.append((task.loss, task.n_components, task.Y.n_known, task.seed))
         return real.fit(task)
 
-    monkeypatch.setitem(methods.METHODS, "LEML", real._replace(fit=fit))
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", real._replace(fit=fit))
     return fitted
 
 
@@ -86,12 +85,12 @@ def test_published_numbers_are_those_of_the_paper(spot):
     table, dataset, rank, observed, method, loss, metric, value = spot
     given = {"k": rank} if rank > 1 else {"k_ratio": rank}
     setting = Setting(dataset, method, loss, observed, **given)
-    found = [n.value for n in published("leml")[1] if (n.table, n.setting, n.metric) == (table, setting, metric)]
+    found = [n.value for n in read_published("leml")[1] if (n.table, n.setting, n.metric) == (table, setting, metric)]
     assert found == [value]
 
 
 def test_published_tables_are_whole_and_agree_with_each_other():
-    numbers = published("leml")[1]
+    numbers = read_published("leml")[1]
     counts = {table: sum(n.table == table for n in numbers) for table in range(3, 16)}
     # Bibtex and Delicious, 5 ranks, 6 columns (5 without WSABIE); Bibtex, 3 ranks, 4 shares, 7 columns.
     assert counts == {3: 48, 4: 16, 5: 9, 6: 60, 7: 60, 8: 60, 9: 50, 10: 60, **dict.fromkeys(range(11, 16), 84)}
@@ -112,14 +111,14 @@ def test_every_experiment_has_its_paper_and_settings():
     expected = [f"leml/table-{n}" for n in range(3, 16)] + [f"leml/figure-{n}" for n in ("1", "2b", "2c", "3")]
     assert [name for name in experiments if name.startswith("leml/")] == expected
     for experiment in experiments.values():
-        assert experiment.settings()
-        assert experiment.paper == published(experiment.name.split("/")[0])[0]
-    assert {s.criteria for s in experiments["repository/table-1"].settings()} == {("P@1", "P@3", "P@5")}
-    lines = {(s.method, s.k_ratio) for s in experiments["leml/figure-1"].settings() if s.dataset == "bibtex"}
+        assert experiment.settings
+        assert experiment.paper == read_published(experiment.name.split("/")[0])[0]
+    assert {s.criteria for s in experiments["repository/table-1"].settings} == {("P@1", "P@3", "P@5")}
+    lines = {(s.method, s.k_ratio) for s in experiments["leml/figure-1"].settings if s.dataset == "bibtex"}
     assert lines == {(m, k) for m in ("LEML", "CPLST", "BCS", "BR") for k in (0.2, 0.4, 0.6, 0.8, 1.0)}
-    assert {s.observed for s in experiments["leml/figure-2b"].settings()} == {0.05, 0.1, 0.2, 0.4}
-    assert {s.k_ratio for s in experiments["leml/figure-2c"].settings()} == {0.2, 0.4, 0.6}
-    assert {s.iterations for s in experiments["leml/table-4"].settings()} == {5}
+    assert {s.observed for s in experiments["leml/figure-2b"].settings} == {0.05, 0.1, 0.2, 0.4}
+    assert {s.k_ratio for s in experiments["leml/figure-2c"].settings} == {0.2, 0.4, 0.6}
+    assert {s.iterations for s in experiments["leml/table-4"].settings} == {5}
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,9 @@ def test_rank_is_rounded_down_and_within_the_matrix(setting, shape, rank):
 
 
 def test_each_fit_is_made_once_for_all_tables(counted):
-    options = Options(methods=("LEML",), ratios=(0.4,), observed=(0.2, 0.4), losses=("squared", "logistic"), seeds=2)
+    options = RunOptions(
+        methods=("LEML",), ratios=(0.4,), observed=(0.2, 0.4), losses=("squared", "logistic"), seeds=2
+    )
     report = run(find_experiments([*TABLES, "leml/table-5", "leml/figure-2b", "leml/table-12"]), options)
     assert len(counted) == len(set(counted)) == 2 * 2 * 2  # shares, losses, seeds
     assert {k for _, k, _, _ in counted} == {4}
@@ -151,10 +152,10 @@ def test_each_fit_is_made_once_for_all_tables(counted):
 
 def test_ours_is_measured_on_the_test_rows(monkeypatch, tiny, only_bibtex):
     kept = []
-    real = methods.METHODS["LEML"]
+    real = paper_methods.METHODS["LEML"]
     spy = real._replace(fit=lambda task: kept.append(real.fit(task)) or kept[-1])
-    monkeypatch.setitem(methods.METHODS, "LEML", spy)
-    options = Options(methods=("LEML",), losses=("squared",), ratios=(0.4,), observed=(0.2,))
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", spy)
+    options = RunOptions(methods=("LEML",), losses=("squared",), ratios=(0.4,), observed=(0.2,))
     report = run(find_experiments(TABLES), options)
     X = tiny.X_test / np.linalg.norm(tiny.X_test, axis=1, keepdims=True)
     scores = kept[0].estimator.decision_function(X)
@@ -169,7 +170,7 @@ def test_ours_is_measured_on_the_test_rows(monkeypatch, tiny, only_bibtex):
 
 
 def test_a_method_fills_its_rows_once_it_is_registered(monkeypatch, counted):
-    options = Options(losses=("squared",), observed=(0.2,))
+    options = RunOptions(losses=("squared",), observed=(0.2,))
     [experiment] = find_experiments(["leml/table-12"])
     before = {row.setting.method: row.ours for row in run([experiment], options).rows}
     assert before["BR"] is None
@@ -178,9 +179,9 @@ def test_a_method_fills_its_rows_once_it_is_registered(monkeypatch, counted):
 
     def fit_br(task):
         fits.append(task)
-        return methods.METHODS["LEML"].fit(replace(task, n_components=10))
+        return paper_methods.METHODS["LEML"].fit(replace(task, n_components=10))
 
-    monkeypatch.setitem(methods.METHODS, "BR", methods.Method(fit_br, ranked=False))
+    monkeypatch.setitem(paper_methods.METHODS, "BR", paper_methods.PaperMethod(fit_br, ranked=False))
     rows = [row for row in run([experiment], options).rows if row.setting.method == "BR"]
     assert len(rows) == 3  # one for each k/L that the table prints
     assert len(fits) == 1  # though its result depends on none of them
@@ -188,7 +189,7 @@ def test_a_method_fills_its_rows_once_it_is_registered(monkeypatch, counted):
 
 
 def test_filters_keep_what_they_name(counted):
-    options = Options(losses=("logistic",), ratios=(0.2, 0.6), observed=(0.1,))
+    options = RunOptions(losses=("logistic",), ratios=(0.2, 0.6), observed=(0.1,))
     rows = run(find_experiments(["leml/table-11"]), options).rows
     assert {(r.setting.loss, r.setting.k_ratio, r.setting.observed) for r in rows} == {
         ("logistic", 0.2, 0.1),
@@ -198,7 +199,7 @@ def test_filters_keep_what_they_name(counted):
 
 
 def test_ctrl_c_keeps_what_is_finished(monkeypatch, only_bibtex):
-    real, calls = methods.METHODS["LEML"], []
+    real, calls = paper_methods.METHODS["LEML"], []
 
     def fit(task):
         calls.append(task)
@@ -206,22 +207,22 @@ def test_ctrl_c_keeps_what_is_finished(monkeypatch, only_bibtex):
             raise KeyboardInterrupt
         return real.fit(task)
 
-    monkeypatch.setitem(methods.METHODS, "LEML", real._replace(fit=fit))
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", real._replace(fit=fit))
     result = reproduce("leml/table-12", "--ratios", "0.4", "--losses", "squared", "--methods", "LEML")
     assert result.exit_code == 130
     assert "18.73" in result.output  # the paper's first two rows
     assert "22.49" in result.output
     assert "28.50" not in result.output
-    assert "Stopped early: only the 2 rows above were finished." in result.output
+    assert "Interrupted: only the 2 rows above are finished." in result.output
 
 
 def test_five_alternations_are_five(monkeypatch, only_bibtex, tiny):
     monkeypatch.setattr(study, "load_dataset", lambda name: replace(tiny, name=name))
     numbers = []
-    real = methods.METHODS["LEML"]
+    real = paper_methods.METHODS["LEML"]
     spy = real._replace(fit=lambda task: numbers.append(real.fit(task)) or numbers[-1])
-    monkeypatch.setitem(methods.METHODS, "LEML", spy)
-    rows = run(find_experiments(["leml/table-4"]), Options(methods=("LEML",))).rows
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", spy)
+    rows = run(find_experiments(["leml/table-4"]), RunOptions(methods=("LEML",))).rows
     assert [(fitted.estimator.max_iter, fitted.estimator.tol) for fitted in numbers] == [(5, 0.0)] * 2
     assert [row.metric for row in rows] == ["seconds", "P@1", "P@3", "AUC"] * 2
     assert rows[0].ours == numbers[0].seconds
@@ -234,7 +235,7 @@ def test_command_prints_and_writes(tmp_path, only_bibtex):
         "--json", target, "--plot", picture,
     )  # fmt: skip
     assert result.exit_code == 0, result.output
-    for text in ("setting", "paper", "difference", "28.50", "not implemented yet", "split otherwise", "nus-wide"):
+    for text in ("setting", "paper", "difference", "28.50", "not implemented", "split differently", "nus-wide"):
         assert text in result.output
     assert "seed 1 …" in result.stderr
     written = json.loads(target.read_text())
@@ -254,7 +255,7 @@ def test_command_prints_and_writes(tmp_path, only_bibtex):
 
 
 def test_speed_up_starts_at_one(only_bibtex):
-    rows = run(find_experiments(["leml/figure-3"]), Options(datasets=("bibtex",))).rows
+    rows = run(find_experiments(["leml/figure-3"]), RunOptions(datasets=("bibtex",))).rows
     alone = [row for row in rows if row.setting.cores == 1]
     assert [(row.metric, row.ours) for row in alone] == [
         ("gradient speed-up", 1.0),
@@ -276,11 +277,14 @@ def test_a_missing_dataset_is_named_and_the_rest_still_runs(only_bibtex):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["leml/table-1"], "'leml/table-1' is no known experiment"),
-        (["leml/table-5", "--datasets", "autofood"], "leave nothing of leml/table-5, which has: datasets bibtex"),
+        (["leml/table-1"], "Unknown experiment 'leml/table-1'"),
+        (
+            ["leml/table-5", "--datasets", "autofood"],
+            "exclude every setting of leml/table-5, which has: datasets bibtex",
+        ),
         (["leml/table-5", "--ratios", "half"], "--ratios half is not a list of numbers"),
-        (["leml/table-5", "--json", "nowhere/rows.json"], "--json nowhere/rows.json is in no existing folder"),
-        (["leml/table-4", "--quick"], "leave nothing of leml/table-4"),
+        (["leml/table-5", "--json", "nowhere/rows.json"], "Cannot write --json nowhere/rows.json: create the folder"),
+        (["leml/table-4", "--quick"], "exclude every setting of leml/table-4"),
     ],
 )
 def test_bad_requests_are_answered_in_one_line(only_bibtex, arguments, message):
@@ -308,9 +312,9 @@ def test_list_shows_all_without_running(counted):
 
 
 def test_a_row_over_seeds():
-    row = Row("x", Setting("a", "LEML", "squared"), "P@1", 40.0, (41.0, 43.0))
+    row = TableRow("x", Setting("a", "LEML", "squared"), "P@1", 40.0, (41.0, 43.0))
     assert (row.ours, row.spread, row.difference) == (42.0, 1.0, 2.0)
-    assert Row("x", Setting("a", "BR", "squared"), "P@1", 40.0).difference is None
+    assert TableRow("x", Setting("a", "BR", "squared"), "P@1", 40.0).difference is None
 
 
 def test_the_command_line_stays_light():

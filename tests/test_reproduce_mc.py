@@ -14,15 +14,12 @@ from labelgap import MC1CV, LabelwiseSVM, MCbCV, hide_cells
 from labelgap.cli import app
 from labelgap.datasets import Dataset, make_completion
 from labelgap.metrics import imputation_error, label_error
-from labelgap.reproduce import Options, find_experiments, hidden_cells, list_experiments, mc_methods, methods, run
-from labelgap.reproduce.command import make_options
-from labelgap.reproduce.hidden_cells import SOURCES, CellTrial, Source, own_seed, synthetic_name
-from labelgap.reproduce.mc import META
-from labelgap.reproduce.mc_methods import Filled
-from labelgap.reproduce.methods import Fitted, Task
-from labelgap.reproduce.records import Row, Setting
-from labelgap.reproduce.registry import published
-from labelgap.reproduce.winners import mark_best
+from labelgap_papers import RunOptions, find_experiments, list_experiments, mc_tables, paper_methods, run, trials
+from labelgap_papers.experiments import Setting, TableRow, read_published
+from labelgap_papers.mc_tables import META_AVERAGE, FilledCells, mark_best
+from labelgap_papers.paper_methods import MethodFit, Task
+from labelgap_papers.reproduce_command import make_options
+from labelgap_papers.trials import CELL_SOURCES, CellSource, CellTrial, derive_seed, format_synthetic_name
 
 NAMES = [*(f"mc/table-{number}" for number in range(1, 6)), "mc/optimum"]
 PAPERS = ["MC-b", "MC-1", "FPC+SVM", "EM1+SVM", "Mean+SVM", "Zero+SVM"]
@@ -32,7 +29,7 @@ def printed():
     return {(n.table, n.setting.dataset, n.setting.observed, n.setting.method, n.metric): n.value for n in NUMBERS}
 
 
-NUMBERS = published("mc")[1]
+NUMBERS = read_published("mc")[1]
 
 # --- what the paper prints ------------------------------------------------------------------------------------------
 
@@ -43,10 +40,10 @@ SPOTS = [
     (1, "synthetic n=100 r=4 var=0.01", 0.2, "label error", (33.2, 26.2, 26.7, 30.8, 35.5, 33.9)),
     (1, "synthetic n=400 r=2 var=0.1", 0.1, "label error", (27.6, 22.6, 27.6, 28.8, 34.5, 33.6)),
     (1, "synthetic n=400 r=4 var=0.1", 0.4, "label error", (16.0, 12.8, 13.9, 14.7, 18.3, 18.2)),
-    (1, META, 1.0, "label error", (25.6, 21.4, 22.6, 24.1, 28.6, 28.0)),
+    (1, META_AVERAGE, 1.0, "label error", (25.6, 21.4, 22.6, 24.1, 28.6, 28.0)),
     (2, "synthetic n=100 r=2 var=0.01", 0.1, "imputation error", (0.84, 0.87, 0.88, 1.01, 1.06)),
     (2, "synthetic n=100 r=4 var=0.1", 0.4, "imputation error", (0.59, 0.61, 0.63, 0.80, 1.01)),
-    (2, META, 1.0, "imputation error", (0.66, 0.66, 0.68, 0.78, 1.02)),
+    (2, META_AVERAGE, 1.0, "imputation error", (0.66, 0.66, 0.68, 0.78, 1.02)),
     (3, "synthetic n=400 r=2 var=0.01 t=2", 0.1, "label error", (30.1, 22.9, 20.5)),
     (3, "synthetic n=400 r=2 var=0.01", 0.1, "imputation error", (0.73, 0.72, 0.76)),
     (5, "yeast", 0.4, "label error", (16.1, 16.7, 21.5, 22.0, 21.7, 21.6)),
@@ -78,8 +75,8 @@ def test_published_tables_are_whole_and_average_to_what_is_printed():
     for table, count, accuracy in ((1, 6, 0.051), (2, 5, 0.0051)):
         for method in PAPERS[:count]:
             mine = [n for n in NUMBERS if n.table == table and n.setting.method == method]
-            [average] = [n.value for n in mine if n.setting.dataset == META]
-            every = [n.value for n in mine if n.setting.dataset != META]
+            [average] = [n.value for n in mine if n.setting.dataset == META_AVERAGE]
+            every = [n.value for n in mine if n.setting.dataset != META_AVERAGE]
             assert len(every) == 24
             assert fmean(every) == pytest.approx(average, abs=accuracy)
     numbers = printed()
@@ -89,16 +86,16 @@ def test_published_tables_are_whole_and_average_to_what_is_printed():
 
 
 def test_every_published_dataset_has_a_source_and_every_method_a_function():
-    assert {n.setting.dataset for n in NUMBERS} - {META} == set(SOURCES)
-    asked = {setting.method for name in NAMES for setting in list_experiments()[name].settings()}
-    assert asked <= set(methods.METHODS)
+    assert {n.setting.dataset for n in NUMBERS} - {META_AVERAGE} == set(CELL_SOURCES)
+    asked = {setting.method for name in NAMES for setting in list_experiments()[name].settings}
+    assert asked <= set(paper_methods.METHODS)
 
 
 def test_experiments_and_their_settings():
     experiments = list_experiments()
     assert [name for name in experiments if name.startswith("mc/")] == NAMES
-    settings = {name: set(experiments[name].settings()) for name in NAMES}
-    drawn = [s for s in settings["mc/table-1"] if s.dataset != META]
+    settings = {name: set(experiments[name].settings) for name in NAMES}
+    drawn = [s for s in settings["mc/table-1"] if s.dataset != META_AVERAGE]
     assert len({(s.dataset, s.observed) for s in drawn}) == 24
     assert {s.method for s in drawn} == {*PAPERS, "EM1 (whole)+SVM"}
     assert {s.method for s in settings["mc/table-2"]} == {*PAPERS[:5], "EM1 (whole)+SVM"}
@@ -111,16 +108,16 @@ def test_experiments_and_their_settings():
 
 
 def test_a_generated_trial_is_the_generators():
-    setting = Setting(synthetic_name(100, 4, 0.1), "MC-1", "logistic", 0.2)
-    trial = SOURCES[setting.dataset]().trial(0.2, 3)
+    setting = Setting(format_synthetic_name(100, 4, 0.1), "MC-1", "logistic", 0.2)
+    trial = CELL_SOURCES[setting.dataset]().trial(0.2, 3)
     options = {"n_samples": 100, "rank": 4, "noise_variance": 0.1, "n_labels": 10}
-    data = make_completion(**options, observed=0.2, random_state=own_seed(options, 0.2, 3))
+    data = make_completion(**options, observed=0.2, random_state=derive_seed(options, 0.2, 3))
     for mine, theirs in ((trial.X, data.X), (trial.Y.toarray(), data.Y), (trial.X_true, data.X_true)):
         np.testing.assert_array_equal(mine, theirs)
-    few = SOURCES[synthetic_name(400, 2, 0.01, 2)]().trial(0.1, 0)
+    few = CELL_SOURCES[format_synthetic_name(400, 2, 0.01, 2)]().trial(0.1, 0)
     assert few.Y.shape == (400, 2)
     rng = np.random.default_rng(0)
-    filled = Filled(rng.standard_normal(data.Y.shape), rng.standard_normal(data.X.shape))
+    filled = FilledCells(rng.standard_normal(data.Y.shape), rng.standard_normal(data.X.shape))
     assert trial.measure(filled, setting) == {
         "label error": label_error(data.Y_true, filled.decision_ > 0, data.hidden_labels),
         "imputation error": imputation_error(data.X_true, filled.features_, data.hidden_features),
@@ -132,13 +129,13 @@ def tiny_emotions(monkeypatch):
     rng = np.random.default_rng(0)
     X, Y = 100 * rng.random((30, 4)), (rng.random((30, 3)) < 0.4).astype(np.float32)
     data = Dataset("emotions", sp.csr_array(X[:20]), sp.csr_array(Y[:20]), sp.csr_array(X[20:]), sp.csr_array(Y[20:]))
-    monkeypatch.setattr(hidden_cells, "load_dataset", lambda name: replace(data, name=name))
+    monkeypatch.setattr(trials, "load_dataset", lambda name: replace(data, name=name))
     return X, Y
 
 
 def test_a_real_trial_hides_cells_of_all_rows(tiny_emotions):
     X, Y = tiny_emotions
-    trial, again, other = (SOURCES["emotions"]().trial(0.4, seed) for seed in (0, 0, 1))
+    trial, again, other = (CELL_SOURCES["emotions"]().trial(0.4, seed) for seed in (0, 0, 1))
     known = ~np.isnan(trial.X)
     assert known.sum() == pytest.approx(0.4 * X.size, abs=3)
     np.testing.assert_allclose(trial.X[known], X[known])  # as they come: nothing is scaled
@@ -146,11 +143,11 @@ def test_a_real_trial_hides_cells_of_all_rows(tiny_emotions):
     np.testing.assert_array_equal(trial.X, again.X)
     assert (np.isnan(other.X) == known).any()
     np.testing.assert_array_equal(trial.Y_true, Y)
-    oracle = SOURCES["emotions with all features"]().trial(0.4, 0)
+    oracle = CELL_SOURCES["emotions with all features"]().trial(0.4, 0)
     np.testing.assert_allclose(oracle.X, X)
     np.testing.assert_array_equal(oracle.Y.toarray(), trial.Y.toarray())  # the same labels are known
     setting = Setting("emotions with all features", "SVM", "logistic", 0.4)
-    assert set(oracle.measure(Filled(np.ones(Y.shape), X), setting)) == {"label error"}
+    assert set(oracle.measure(FilledCells(np.ones(Y.shape), X), setting)) == {"label error"}
 
 
 # --- methods --------------------------------------------------------------------------------------------------------
@@ -174,10 +171,10 @@ def test_completion_follows_the_paper(small, monkeypatch):
         def fit_in_earnest(self, X, Y):
             return MC1CV.fit(self, X, Y)
 
-    monkeypatch.setitem(methods.METHODS, "spy", None)
-    mc_methods._register_completion("spy", Spy, **mc_methods.PUBLISHED_LOOP)
+    monkeypatch.setitem(paper_methods.METHODS, "spy", None)
+    mc_tables._register_completion("spy", Spy, **mc_tables.PUBLISHED_LOOP)
     for dataset in ("synthetic", "emotions", "yeast"):
-        found = methods.METHODS["spy"].fit(replace(small, dataset=dataset))
+        found = paper_methods.METHODS["spy"].fit(replace(small, dataset=dataset))
         assert set(found.params) == {"mu", "label_weight"}
         assert found.seconds > 0
     assert [options["label_weights"] for options in seen] == [None, [1.0], [1.0]]
@@ -188,8 +185,8 @@ def test_completion_follows_the_paper(small, monkeypatch):
 
 @pytest.mark.parametrize(("name", "search"), [("MC-1", MC1CV), ("MC-b", MCbCV)])
 def test_completion_is_the_search_of_the_library(name, search, small, monkeypatch):
-    monkeypatch.setitem(mc_methods.LABEL_WEIGHTS, "quick", [1.0])
-    found = methods.METHODS[name].fit(replace(small, dataset="quick"))
+    monkeypatch.setitem(mc_tables.LABEL_WEIGHTS, "quick", [1.0])
+    found = paper_methods.METHODS[name].fit(replace(small, dataset="quick"))
     model = search(solver="fpc", label_weights=[1.0], random_state=0).fit(small.X, small.Y)
     np.testing.assert_array_equal(found.estimator.decision_, model.decision_)
     np.testing.assert_array_equal(found.estimator.features_, model.features_)
@@ -199,7 +196,7 @@ def test_completion_is_the_search_of_the_library(name, search, small, monkeypatc
 def test_imputers_fill_and_a_machine_for_each_label_decides(small):
     hidden = np.isnan(small.X)
     for name in ("FPC+SVM", "EM1+SVM", "EM4+SVM", "EM1 (whole)+SVM", "Mean+SVM", "Zero+SVM"):
-        found = methods.METHODS[name].fit(small).estimator
+        found = paper_methods.METHODS[name].fit(small).estimator
         np.testing.assert_array_equal(found.features_[~hidden], small.X[~hidden])
         machines = LabelwiseSVM("cv", random_state=0).fit(found.features_, small.Y)
         np.testing.assert_array_equal(found.decision_, machines.decision_function(found.features_))
@@ -209,14 +206,16 @@ def test_imputers_fill_and_a_machine_for_each_label_decides(small):
             columns = np.nonzero(hidden)[1]
             np.testing.assert_allclose(found.features_[hidden], np.nanmean(small.X, axis=0)[columns])
     whole = replace(small, X=np.nan_to_num(small.X))
-    np.testing.assert_array_equal(methods.METHODS["SVM"].fit(whole).estimator.features_, whole.X)
+    np.testing.assert_array_equal(paper_methods.METHODS["SVM"].fit(whole).estimator.features_, whole.X)
 
 
 # --- marks ----------------------------------------------------------------------------------------------------------
 
 
 def rows_of(**values):
-    return [Row("x", Setting("s", name, "logistic"), "label error", None, found) for name, found in values.items()]
+    return [
+        TableRow("x", Setting("s", name, "logistic"), "label error", None, found) for name, found in values.items()
+    ]
 
 
 def marked(**values):
@@ -257,59 +256,59 @@ def guesses(monkeypatch):
             found = CellTrial(shown, hide_cells(Y, observed, random_state=seed), X, Y)
             return drawn.setdefault(id(found.Y), found)
 
-        return Source(trial)
+        return CellSource(trial)
 
     def guess(name, noise, task):
         fits.append(name)
         truth, rng = drawn[id(task.Y)], np.random.default_rng(task.seed)
         decision = truth.Y_true - 0.5 + noise * rng.standard_normal(truth.Y_true.shape)
-        return Fitted(Filled(decision, truth.X_true + noise * rng.standard_normal(truth.X.shape)), {}, 0.0)
+        return MethodFit(FilledCells(decision, truth.X_true + noise * rng.standard_normal(truth.X.shape)), {}, 0.0)
 
-    for name in SOURCES:
-        monkeypatch.setitem(SOURCES, name, partial(source, name))
+    for name in CELL_SOURCES:
+        monkeypatch.setitem(CELL_SOURCES, name, partial(source, name))
     noises = {"MC-b": 0.3, "MC-1": 0.2}
     for name in [*PAPERS, "EM1 (whole)+SVM", "EM4+SVM", "SVM"]:
         fit = partial(guess, name, noises.get(name, 0.5))
-        monkeypatch.setitem(methods.METHODS, name, methods.Method(fit, ranked=False))
+        monkeypatch.setitem(paper_methods.METHODS, name, paper_methods.PaperMethod(fit, ranked=False))
     return fits
 
 
 def test_tables_1_and_2_share_their_fits_and_average(guesses):
-    report = run(find_experiments(["mc/table-1", "mc/table-2"]), Options(seeds=3))
+    report = run(find_experiments(["mc/table-1", "mc/table-2"]), RunOptions(seeds=3))
     assert Counter(guesses) == dict.fromkeys([*PAPERS, "EM1 (whole)+SVM"], 24 * 3)
     rows = [row for row in report.rows if row.experiment == "mc/table-1"]
     assert len(rows) == 25 * 7
-    average = next(r for r in rows if r.setting.dataset == META and r.setting.method == "MC-1")
-    mine = [r for r in rows if r.setting.dataset != META and r.setting.method == "MC-1"]
+    average = next(r for r in rows if r.setting.dataset == META_AVERAGE and r.setting.method == "MC-1")
+    mine = [r for r in rows if r.setting.dataset != META_AVERAGE and r.setting.method == "MC-1"]
     assert average.paper == 21.4
     assert average.values == pytest.approx([fmean(r.values[seed] for r in mine) for seed in range(3)])
     assert average.ours == pytest.approx(fmean(r.ours for r in mine))
     assert average.best
-    assert not next(r for r in rows if r.setting.dataset == META and r.setting.method == "Zero+SVM").best
+    assert not next(r for r in rows if r.setting.dataset == META_AVERAGE and r.setting.method == "Zero+SVM").best
     imputed = [r for r in report.rows if r.experiment == "mc/table-2" and r.setting.method == "MC-b"]
     assert [r.ours for r in imputed] == pytest.approx([0.3] * 25, abs=0.06)
     assert imputed[-1].paper == 0.66
 
 
 def test_an_average_over_some_settings_is_beside_the_papers_of_these(guesses):
-    options = Options(methods=("MC-1",), observed=(0.4,), seeds=2)
+    options = RunOptions(methods=("MC-1",), observed=(0.4,), seeds=2)
     rows = run(find_experiments(["mc/table-1"]), options).rows
     assert len(rows) == 9
-    assert rows[-1].setting.dataset == META
+    assert rows[-1].setting.dataset == META_AVERAGE
     assert rows[-1].paper == pytest.approx(fmean(row.paper for row in rows[:-1]))
-    named = Options(datasets=(synthetic_name(100, 2, 0.01),), methods=("MC-1",))
+    named = RunOptions(datasets=(format_synthetic_name(100, 2, 0.01),), methods=("MC-1",))
     assert {r.setting.dataset for r in run(find_experiments(["mc/table-1"]), named).rows} == set(named.datasets)
 
 
 def test_table_3_tests_whether_labels_help(guesses):
-    rows = run(find_experiments(["mc/table-3"]), Options(seeds=4)).rows
+    rows = run(find_experiments(["mc/table-3"]), RunOptions(seeds=4)).rows
     assert len(rows) == 12 + 6
     row = next(r for r in rows if r.metric == "p, label error" and r.setting.method == "MC-b")
     few, many = (
         next(
             r.values for r in rows if (r.setting.dataset, r.setting.method, r.metric) == (name, "MC-b", "label error")
         )
-        for name in (synthetic_name(400, 2, 0.01, 2), synthetic_name(400, 2, 0.01))
+        for name in (format_synthetic_name(400, 2, 0.01, 2), format_synthetic_name(400, 2, 0.01))
     )
     assert row.ours == pytest.approx(ttest_ind(few, many).pvalue)
 
@@ -329,24 +328,24 @@ def test_the_command_has_ten_trials_three_when_quick_and_as_many_as_asked(guesse
         best = {row["method"] for row in written["rows"] if row["best"] and row["dataset"] == "emotions"}
         assert "MC-1" in best
         assert ("Zero+SVM" in best) == (seeds < 3)  # two seeds tell little
-    for text in ("emotions with all features", "22.10", " *", "two-tailed paired t-test at 0.05", "1e-5"):
+    for text in ("emotions with all features", "22.10", " *", "paired t-test at 0.05", "1e-5"):
         assert text in result.output
 
 
 def test_one_paper_at_a_time_when_quick():
     result = reproduce("mc/table-1", "leml/table-12", "--quick")
     assert result.exit_code == 1
-    assert "--quick is not the same for all of mc/table-1, leml/table-12" in result.stderr
+    assert "--quick differs between mc/table-1, leml/table-12" in result.stderr
     usual = make_options({}, experiments=find_experiments(["mc/table-1", "leml/table-12"]))
-    assert usual == Options(seeds=10)
-    assert make_options({}, experiments=find_experiments(["leml/table-12"])) == Options()
+    assert usual == RunOptions(seeds=10)
+    assert make_options({}, experiments=find_experiments(["leml/table-12"])) == RunOptions()
 
 
 def test_real_sets_that_are_not_there_are_named(monkeypatch):
     def missing(name):
         raise FileNotFoundError(f"The data set {name!r} is not here.")
 
-    monkeypatch.setattr(hidden_cells, "load_dataset", missing)
+    monkeypatch.setattr(trials, "load_dataset", missing)
     result = reproduce("mc/table-5", "--seeds", "1")
     assert result.exit_code == 1
     assert "yeast is left out: The data set 'yeast' is not here." in result.output
@@ -357,10 +356,10 @@ def test_a_setting_that_is_quick_to_fit(monkeypatch):
     tiny = {"n_samples": 40, "n_features": 10, "n_labels": 4, "rank": 2, "noise_variance": 0.01}
     for search in (MC1CV, MCbCV):
         monkeypatch.setitem(search.__init__.__kwdefaults__, "mu", 1e-3)
-    name = synthetic_name(100, 2, 0.01)
-    monkeypatch.setitem(SOURCES, name, lambda: Source(partial(hidden_cells._generated, tiny)))
-    monkeypatch.setitem(mc_methods.LABEL_WEIGHTS, name, [0.1])
-    options = Options(datasets=(name,), observed=(0.4,), methods=("MC-1", "MC-b", "FPC+SVM", "Zero+SVM"), seeds=2)
+    name = format_synthetic_name(100, 2, 0.01)
+    monkeypatch.setitem(CELL_SOURCES, name, lambda: CellSource(partial(trials.generate_cells, tiny)))
+    monkeypatch.setitem(mc_tables.LABEL_WEIGHTS, name, [0.1])
+    options = RunOptions(datasets=(name,), observed=(0.4,), methods=("MC-1", "MC-b", "FPC+SVM", "Zero+SVM"), seeds=2)
     rows = run(find_experiments(["mc/table-1", "mc/table-2"]), options).rows
     ours = {(row.setting.method, row.metric): row.ours for row in rows}
     assert ours["MC-1", "label error"] < ours["Zero+SVM", "label error"]

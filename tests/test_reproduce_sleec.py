@@ -16,23 +16,21 @@ from labelgap.datasets import Dataset, make_low_rank
 from labelgap.metrics import precision_at_k
 from labelgap.model_selection import hold_out_rows
 from labelgap.observations import as_labels
-from labelgap.reproduce import (
-    Options,
+from labelgap_papers import (
+    RunOptions,
     Setting,
-    approximation,
     find_experiments,
     list_experiments,
-    methods,
+    paper_methods,
     run,
-    sleec_methods,
+    sleec_tables,
     study,
 )
-from labelgap.reproduce.ensembles import first_learners, megabytes
-from labelgap.reproduce.methods import METHODS, Fitted, Task
-from labelgap.reproduce.plots import plot
-from labelgap.reproduce.registry import published
-from labelgap.reproduce.report import as_json
-from labelgap.reproduce.trials import make_trial, split_again
+from labelgap_papers.experiments import read_published
+from labelgap_papers.paper_methods import METHODS, MethodFit, Task
+from labelgap_papers.reports import plot_report, report_to_dict
+from labelgap_papers.study import compute_megabytes, take_first_learners
+from labelgap_papers.trials import draw_split, make_trial
 
 TABLES = ["sleec/table-1b", "sleec/table-3", "sleec/table-6"]
 NAMES = [*TABLES[:2], "sleec/table-4", TABLES[2], "sleec/figure-1a", "sleec/figure-1c", "sleec/figure-2"]
@@ -42,7 +40,7 @@ EMBEDDINGS = {"LEML", "WSABIE", "CPLST", "CS", "ML-CSSP"}
 
 def printed():
     """The published numbers: (table, dataset, method, metric) to value."""
-    return {(n.table, n.setting.dataset, n.setting.method, n.metric): n.value for n in published("sleec")[1]}
+    return {(n.table, n.setting.dataset, n.setting.method, n.metric): n.value for n in read_published("sleec")[1]}
 
 
 # --- what the paper prints ------------------------------------------------------------------------------------------
@@ -80,7 +78,7 @@ def test_published_numbers_are_those_of_the_paper(spot):
 
 def test_published_tables_are_whole_and_possible():
     numbers = printed()
-    assert len(numbers) == len(published("sleec")[1])
+    assert len(numbers) == len(read_published("sleec")[1])
     # Four sets, three places, five or eleven methods.
     assert Counter(table for table, *_ in numbers) == {"1b": 60, 3: 132, 6: 132}
     assert {(dataset, method) for table, dataset, method, _ in numbers if table == 3} == {
@@ -97,7 +95,7 @@ def test_published_tables_are_whole_and_possible():
 
 def test_other_embeddings_have_four_fifths_of_the_labels_as_dimension():
     n_labels = {"bibtex": 159, "delicious": 983, "mediamill": 101, "eurlex": 3993}
-    for number in published("sleec")[1]:
+    for number in read_published("sleec")[1]:
         setting = number.setting
         expected = int(0.8 * n_labels[setting.dataset]) if setting.method in EMBEDDINGS else None
         assert setting.k == expected
@@ -110,7 +108,7 @@ def test_other_embeddings_have_four_fifths_of_the_labels_as_dimension():
 def test_experiments_and_their_settings():
     experiments = list_experiments()
     assert [name for name in experiments if name.startswith("sleec/")] == NAMES
-    settings = {name: set(experiments[name].settings()) for name in NAMES}
+    settings = {name: set(experiments[name].settings) for name in NAMES}
     assert {s.split for name in TABLES for s in settings[name]} == {"random"}
     assert settings["sleec/table-6"] == settings["sleec/table-3"] > settings["sleec/table-1b"]  # one fit for all
     ranks = {(s.dataset, s.k) for s in settings["sleec/table-3"] if s.method == "LEML"}
@@ -129,7 +127,7 @@ def test_experiments_and_their_settings():
 
 
 def test_each_paper_keeps_its_own_convention():
-    found = {name: {(s.split, s.empty) for s in e.settings()} for name, e in list_experiments().items()}
+    found = {name: {(s.split, s.empty) for s in e.settings} for name, e in list_experiments().items()}
     assert found["repository/table-1"] == {("given", "zero")}
     assert found["one_class/table-supp-2"] == found["leml/table-5"] == {("given", "skip")}
 
@@ -157,7 +155,7 @@ def dense(matrix):
 @pytest.mark.parametrize("container", [np.array, sp.csr_array])
 def test_a_random_split_shares_out_all_rows_in_parts_of_the_same_sizes(container):
     data = numbered(30, 12, container)
-    found = [split_again(data, seed) for seed in (0, 1, 0)]
+    found = [draw_split(data, seed) for seed in (0, 1, 0)]
     for again in found:
         train, test = dense(again.X_train).ravel(), dense(again.X_test).ravel()
         assert (len(train), len(test)) == (30, 12)
@@ -174,7 +172,7 @@ def test_a_random_split_shares_out_all_rows_in_parts_of_the_same_sizes(container
 @pytest.mark.skipif("LABELGAP_DATA" not in os.environ, reason="needs real data: LABELGAP_DATA does not name a folder")
 def test_a_random_split_of_bibtex_has_the_sizes_of_table_2():
     data = load_dataset("bibtex")
-    again = split_again(data, 3)
+    again = draw_split(data, 3)
     assert (again.X_train.shape, again.X_test.shape) == ((4880, 1836), (2515, 1836))
     for of in ("X", "Y"):
         before, after = (
@@ -215,14 +213,14 @@ def test_empty_rows_are_left_out_or_count_as_zero(four_rows):
 def test_the_repository_and_sleec_count_empty_rows(monkeypatch, four_rows):
     monkeypatch.setattr(study, "load_dataset", lambda name: four_rows)
     for name in ("kNN", "KNN"):
-        stand_in = METHODS[name]._replace(fit=lambda task: Fitted(Fixed(), {}, 1.0))
-        monkeypatch.setitem(methods.METHODS, name, stand_in)
-    options = Options(datasets=("bibtex",), methods=("kNN", "KNN"), seeds=2)
+        stand_in = METHODS[name]._replace(fit=lambda task: MethodFit(Fixed(), {}, 1.0))
+        monkeypatch.setitem(paper_methods.METHODS, name, stand_in)
+    options = RunOptions(datasets=("bibtex",), methods=("kNN", "KNN"), seeds=2)
     rows = run(find_experiments(["repository/table-1", "sleec/table-3"]), options).rows
     assert [row.metric for row in rows] == ["P@1", "P@3", "P@5"] * 2
     assert rows[0].values == pytest.approx([25, 25])
     for seed, value in enumerate(rows[3].values):
-        Y_test = split_again(four_rows, seed).Y_test
+        Y_test = draw_split(four_rows, seed).Y_test
         assert value == pytest.approx(100 * Y_test[:, 0].mean())
 
 
@@ -242,11 +240,11 @@ def tiny():
 def small(monkeypatch, tiny):
     """A machine whose sets are all tiny, without FastXML, and short grids."""
     list_experiments()  # registers every method
-    monkeypatch.delitem(methods.METHODS, "FastXML")
+    monkeypatch.delitem(paper_methods.METHODS, "FastXML")
     monkeypatch.setattr(study, "load_dataset", lambda name: tiny)
-    monkeypatch.setattr(sleec_methods, "LOCAL_ALPHAS", [10.0, 0.1])
-    monkeypatch.setattr(sleec_methods, "VOTERS", [1, 5])
-    monkeypatch.setattr(methods, "ALPHAS", [10.0, 0.1])
+    monkeypatch.setattr(sleec_tables, "LOCAL_ALPHAS", [10.0, 0.1])
+    monkeypatch.setattr(sleec_tables, "KNN_NEIGHBORS", [1, 5])
+    monkeypatch.setattr(paper_methods, "LEML_ALPHAS", [10.0, 0.1])
 
 
 @pytest.fixture
@@ -260,7 +258,7 @@ def fitted(monkeypatch, small):
 
     for name in ("SLEEC", "LocalLEML", "LEML", "KNN"):
         spy = METHODS[name]._replace(fit=partial(fit, name, METHODS[name].fit))
-        monkeypatch.setitem(methods.METHODS, name, spy)
+        monkeypatch.setitem(paper_methods.METHODS, name, spy)
     return found
 
 
@@ -279,29 +277,29 @@ RELEASED = {
 
 @pytest.mark.parametrize("name", SETS)
 def test_sleec_has_the_released_parameters(tiny, name):
-    model, params, _ = sleec_methods.fit_sleec(make_task(tiny, dataset=name))
+    model, params, _ = sleec_tables.fit_sleec(make_task(tiny, dataset=name))
     shape = ("n_learners", "n_clusters", "n_neighbors_embed", "n_components", "n_neighbors")
     assert tuple(getattr(model, one) for one in shape) == tuple(params[one] for one in shape) == RELEASED[name]
     default, own = SLEEC(random_state=0).get_params(), {*shape, "alpha"}
     assert {k: v for k, v in model.get_params().items() if k not in own} == {
         k: v for k, v in default.items() if k not in own
     }
-    assert model.alpha == params["alpha"] in sleec_methods.PENALTIES
+    assert model.alpha == params["alpha"] in sleec_tables.SLEEC_ALPHAS
     assert [len(parts) for parts in model.parts_] == [RELEASED[name][1]] * RELEASED[name][0]
 
 
 def test_a_setting_may_vary_clusters_and_learners(tiny):
-    for fit in (sleec_methods.fit_sleec, sleec_methods.fit_local_leml):
+    for fit in (sleec_tables.fit_sleec, sleec_tables.fit_local_leml):
         model = fit(make_task(tiny, dataset="eurlex", clusters=2, learners=3)).estimator
         assert [len(parts) for parts in model.parts_] == [2, 2, 2]
         assert model.n_components == 100
 
 
 def test_other_sets_have_their_neighbours_validated_by_one_learner(monkeypatch, tiny):
-    monkeypatch.setattr(sleec_methods, "NEIGHBORS", {"n_neighbors_embed": [150], "n_neighbors": [2, 40, 90]})
-    monkeypatch.setattr(sleec_methods, "PENALTIES", [1.0])
+    monkeypatch.setattr(sleec_tables, "SLEEC_NEIGHBORS", {"n_neighbors_embed": [150], "n_neighbors": [2, 40, 90]})
+    monkeypatch.setattr(sleec_tables, "SLEEC_ALPHAS", [1.0])
     task = make_task(tiny, dataset="other")
-    model, params, _ = sleec_methods.fit_sleec(task)
+    model, params, _ = sleec_tables.fit_sleec(task)
     X, Y, X_valid, Y_valid = hold_out_rows(task.X, task.Y, 0.2, random_state=0)
     one = SLEEC(100, n_learners=1, n_neighbors_embed=150, random_state=0).fit(X, Y)
     scores = {}
@@ -318,7 +316,7 @@ def test_other_sets_have_their_neighbours_validated_by_one_learner(monkeypatch, 
 
 def test_knn_is_one_function_under_two_names_with_its_voters_validated():
     assert METHODS["kNN"] == METHODS["KNN"]
-    assert sleec_methods.VOTERS == [5, 10, 20, 40, 80]
+    assert sleec_tables.KNN_NEIGHBORS == [5, 10, 20, 40, 80]
     # A narrow bunch of 30 rows has a label of its own: five neighbours know it, eighty of 120 outvote it.
     angles = np.radians([*np.linspace(0, 2, 30), *np.linspace(10, 90, 120)])
     Y = as_labels(np.repeat([[1, 0], [0, 1]], [30, 120], axis=0))
@@ -330,9 +328,9 @@ def test_knn_is_one_function_under_two_names_with_its_voters_validated():
 
 
 def test_local_leml_has_the_clusters_of_sleec_and_a_validated_penalty(monkeypatch, tiny):
-    monkeypatch.setattr(sleec_methods, "LOCAL_ALPHAS", [1e6, 0.1])
+    monkeypatch.setattr(sleec_tables, "LOCAL_ALPHAS", [1e6, 0.1])
     task = make_task(tiny, dataset="eurlex")
-    sleec, (local, params, _) = sleec_methods.fit_sleec(task).estimator, sleec_methods.fit_local_leml(task)
+    sleec, (local, params, _) = sleec_tables.fit_sleec(task).estimator, sleec_tables.fit_local_leml(task)
     assert params == {"alpha": 0.1}
     assert (local.alpha, local.n_learners, local.n_clusters) == (0.1, 5, 3)
     for ours, theirs in zip(sleec.parts_, local.parts_, strict=True):
@@ -340,11 +338,11 @@ def test_local_leml_has_the_clusters_of_sleec_and_a_validated_penalty(monkeypatc
 
 
 def test_tables_share_their_fits_and_splits(fitted, tiny):
-    options = Options(datasets=("bibtex",), methods=("SLEEC", "LEML", "KNN", "FastXML"), seeds=2)
+    options = RunOptions(datasets=("bibtex",), methods=("SLEEC", "LEML", "KNN", "FastXML"), seeds=2)
     report = run(find_experiments(TABLES), options)
     assert Counter(name for name, *_ in fitted) == {"SLEEC": 2, "LEML": 2, "KNN": 2}
     for _, task, _ in fitted:
-        again = split_again(tiny, task.seed)
+        again = draw_split(tiny, task.seed)
         assert np.allclose(task.X, again.X_train)
         assert np.array_equal(task.Y.toarray(), again.Y_train)
         assert task.dataset == "bibtex"
@@ -353,7 +351,7 @@ def test_tables_share_their_fits_and_splits(fitted, tiny):
     assert rows["sleec/table-1b", "SLEEC", "P@1"].values == rows["sleec/table-6", "SLEEC", "nDCG@1"].values
     assert rows["sleec/table-3", "FastXML", "P@1"].ours is None
     model = next(one.estimator for name, task, one in fitted if (name, task.seed) == ("SLEEC", 1))
-    test = split_again(tiny, 1)
+    test = draw_split(tiny, 1)
     first = model.predict_topk(test.X_test, 1)[0][:, 0]
     expected = 100 * test.Y_test[np.arange(40), first].mean()  # rows without labels are misses
     assert rows["sleec/table-3", "SLEEC", "P@1"].values[1] == pytest.approx(expected)
@@ -377,11 +375,11 @@ def test_the_first_learners_of_an_ensemble_are_an_ensemble(model, tiny):
     whole = model.decision_function(tiny.X_test)
     alone = []
     for number in range(4):
-        one = first_learners(model, 1)
+        one = take_first_learners(model, 1)
         one.parts_, one.centers_ = model.parts_[number : number + 1], model.centers_[number : number + 1]
         alone.append(one.decision_function(tiny.X_test))
     for count in range(1, 5):
-        part = first_learners(model, count)
+        part = take_first_learners(model, count)
         expected = np.mean(alone[:count], axis=0)
         assert part.decision_function(tiny.X_test) == pytest.approx(expected, abs=1e-6)
         smaller = type(model)(**model.get_params() | {"n_learners": count}).fit(tiny.X_train, tiny.Y_train)
@@ -395,13 +393,13 @@ def test_the_size_of_a_model_is_that_of_its_arrays(tiny):
     model = LabelKNN(n_clusters=2, n_learners=3, random_state=0).fit(X, Y)
     of_learner = X.nbytes + 120 * model.parts_[0][0]["rows"].itemsize + model.centers_[0].nbytes
     of_labels = 4 * Y.sum() + 4 * Y.sum() + 4 * 121 + 4 * 10  # values, columns, row ends; rates
-    sizes = [1e6 * megabytes(first_learners(model, count)) for count in (1, 2, 3)]
+    sizes = [1e6 * compute_megabytes(take_first_learners(model, count)) for count in (1, 2, 3)]
     assert np.diff(sizes) == pytest.approx([of_learner] * 2)
     assert sizes[0] == pytest.approx(of_learner + of_labels)
 
 
 def test_growing_ensembles_are_fitted_once(fitted, tiny):
-    options = Options(datasets=("eurlex",), seeds=2)
+    options = RunOptions(datasets=("eurlex",), seeds=2)
     report = run(find_experiments(["sleec/table-4", "sleec/figure-2"]), options)
     assert Counter(name for name, *_ in fitted) == {"SLEEC": 2, "LocalLEML": 2}  # two seeds
     assert {(task.learners, task.clusters, task.dataset) for _, task, _ in fitted} == {(15, 3, "eurlex")}
@@ -418,13 +416,13 @@ def test_growing_ensembles_are_fitted_once(fitted, tiny):
     assert max(spreads) > 0  # clusterings differ, though the rows do not
     assert all(np.allclose(task.X, tiny.X_train) for _, task, _ in fitted)
     name, task, one = fitted[0]
-    first = first_learners(one.estimator, 7).predict_topk(tiny.X_test, 1)[0][:, 0]
+    first = take_first_learners(one.estimator, 7).predict_topk(tiny.X_test, 1)[0][:, 0]
     expected = 100 * tiny.Y_test[np.arange(40), first].mean()
     assert rows["sleec/table-4", task.dataset, name, 7, "P@1"].values[task.seed] == pytest.approx(expected)
 
 
 def test_precision_over_clusters(fitted):
-    report = run(find_experiments(["sleec/figure-1c"]), Options(datasets=("eurlex",)))
+    report = run(find_experiments(["sleec/figure-1c"]), RunOptions(datasets=("eurlex",)))
     counts = [1, 2, 3, 5, 8, 12, 20]
     assert [(r.setting.method, r.setting.clusters) for r in report.rows] == [
         (name, count) for name in ("SLEEC", "LocalLEML") for count in counts
@@ -444,8 +442,8 @@ def cut_off(Y, k):
 def test_errors_of_svds_are_those_of_the_matrices(tiny):
     Y, ranks = tiny.Y_train.astype(float), [1, 3, 10, 50]
     parts = [np.arange(0, 120, 3), np.arange(1, 120, 3), np.array([2, 5, 8]), np.arange(11, 120, 3)]
-    whole = approximation.svd_errors(sp.csr_array(Y), [np.arange(120)], ranks)
-    local = approximation.svd_errors(sp.csr_array(Y), parts, ranks)
+    whole = sleec_tables.compute_svd_errors(sp.csr_array(Y), [np.arange(120)], ranks)
+    local = sleec_tables.compute_svd_errors(sp.csr_array(Y), parts, ranks)
     assert whole == pytest.approx([((Y - cut_off(Y, k)) ** 2).sum() / Y.sum() for k in ranks], abs=1e-12)
     lost = [sum(((Y[rows] - cut_off(Y[rows], k)) ** 2).sum() for rows in parts) for k in ranks]
     assert local == pytest.approx(np.array(lost) / Y.sum(), abs=1e-12)
@@ -456,7 +454,7 @@ def test_the_curves_of_figure_1a(monkeypatch, tiny):
     Y = tiny.Y_train.astype(float)
     Y[:, 0] = 1  # all inner products are positive, so that every pair is a pair of neighbours
     monkeypatch.setattr(study, "load_dataset", lambda name: replace(tiny, Y_train=Y))
-    report = run(find_experiments(["sleec/figure-1a"]), Options(datasets=("mediamill",), seeds=2))
+    report = run(find_experiments(["sleec/figure-1a"]), RunOptions(datasets=("mediamill",), seeds=2))
     curves = {}
     for row in report.rows:
         assert row.metric == "error, %"
@@ -484,8 +482,8 @@ def test_figures_are_drawn_over_their_axes(small, tmp_path, monkeypatch):
     drawn, real = [], Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda figure, *a, **kw: drawn.append(figure) or real(figure, *a, **kw))
     names = ["sleec/figure-1a", "sleec/figure-1c", "sleec/figure-2"]
-    report = run(find_experiments(names), Options(datasets=("mediamill",), methods=("SLEEC", "local SVD")))
-    plot(report, tmp_path / "figures.png")
+    report = run(find_experiments(names), RunOptions(datasets=("mediamill",), methods=("SLEEC", "local SVD")))
+    plot_report(report, tmp_path / "figures.png")
     panels = {ax.get_xlabel(): ax for ax in drawn[0].axes}
     assert {label: ax.get_title() for label, ax in panels.items()} == {
         "dimension k": "sleec/figure-1a",
@@ -501,7 +499,7 @@ def test_figures_are_drawn_over_their_axes(small, tmp_path, monkeypatch):
     for line in (over_learners, over_size):
         assert list(line.get_ydata()) == [row.ours for row in rows if row.metric == "P@1"]
     assert panels["number of learners"].get_ylabel() == "P@1"
-    assert len(json.loads(json.dumps(as_json(report, [])))["rows"]) == len(report.rows)
+    assert len(json.loads(json.dumps(report_to_dict(report, [])))["rows"]) == len(report.rows)
 
 
 def test_the_command_shows_errors_and_what_is_not_implemented(small):
@@ -510,7 +508,7 @@ def test_the_command_shows_errors_and_what_is_not_implemented(small):
     result = CliRunner().invoke(app, arguments, env={"COLUMNS": "200"})
     assert result.exit_code == 0, result.output
     text = " ".join(result.output.split())
-    assert text.count("not implemented yet") == 6  # three places of FastXML on each set, and nothing of the SVD
+    assert text.count("not implemented") == 6  # three places of FastXML on each set, and nothing of the SVD
     assert "mediamill, k = 5, squared, global SVD" in text
     for note in ("means over ten random splits", "count as 0, as in the paper", "0.8 L", "for WikiLSHTC"):
         assert note in text

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -25,19 +26,19 @@ import pytest
 import uvicorn
 
 from labelgap import Tagger
-from labelgap.commands.inputs import Columns
+from labelgap.cli import _announce
 from labelgap.datasets import read_records, write_records
 from labelgap.gaps import Argument
+from labelgap.inputs import TableColumns
 from labelgap.observations import Labels
-from labelgap.serve import create_app
+from labelgap.runtime import progress
+from labelgap.serve import Settings, create_app
+from labelgap.serve.jobs import Job
 from labelgap.serve.reviews import add_page, make_extension, statistics
-from labelgap.serve.reviews.desk import Desk, open_desk
-from labelgap.serve.reviews.exporting import export_labels
-from labelgap.serve.reviews.jobs import Job
-from labelgap.serve.reviews.material import Material, highlight, tidy
-from labelgap.serve.reviews.queue import Choice
-from labelgap.serve.reviews.retraining import retrain, save_beside
-from labelgap.serve.reviews.store import KeyTaken, Review, Store, Suggestion
+from labelgap.serve.reviews.retraining import retrain, save_next_to
+from labelgap.serve.reviews.review_data import ReviewData, clean_text, export_labels, split_by_weight
+from labelgap.serve.reviews.session import ReviewSession, open_session
+from labelgap.serve.reviews.store import EntryConflict, Review, Store, StoreUnavailable, Suggestion, SuggestionQuery
 
 IDENTITY = {"data file": "a"}
 NOISE = ["the", "how", "can", "my", "why", "with", "when", "does", "it", "question"]
@@ -103,14 +104,14 @@ def test_the_newest_verdict_that_nobody_took_back_holds(store):
     store.add("k1", cell(0), "accept")
     store.add("k2", cell(1), "reject")
     store.add("k3", cell(0), "skip")
-    assert [(one.row, one.verdict) for one in store.present()] == [(1, "reject"), (0, "skip")]
+    assert [(one.row, one.verdict) for one in store.current_reviews()] == [(1, "reject"), (0, "skip")]
     assert store.undo("k4").undoes == 3
-    assert [(one.row, one.verdict) for one in store.present()] == [(0, "accept"), (1, "reject")]
+    assert [(one.row, one.verdict) for one in store.current_reviews()] == [(0, "accept"), (1, "reject")]
     assert store.undo("k5", of="k1").row == 0
     assert store.undo("k6", of="k1") is None  # it is taken back already
     assert store.undo("k7").undoes == 2
     assert store.undo("k8") is None
-    assert store.present() == []
+    assert store.current_reviews() == []
     assert [one.verdict for one in store.log()] == ["accept", "reject", "skip", "undo", "undo", "undo"]
     assert [one.undoes for one in store.log()] == [None, None, None, 3, 1, 2]
 
@@ -121,7 +122,7 @@ def test_what_is_sent_twice_is_written_once(store):
     store.add("k2", cell(1), "accept")
     undone = store.undo("k3")
     assert store.undo("k3") == undone
-    assert [one.row for one in store.present()] == [0]
+    assert [one.row for one in store.current_reviews()] == [0]
 
 
 def test_a_key_stands_for_one_entry(store):
@@ -130,12 +131,12 @@ def test_a_key_stands_for_one_entry(store):
     store.undo("k3", of="k1")
     log = store.log()
     for other, verdict in ((cell(0), "reject"), (cell(2), "accept"), (cell(0, "b"), "accept")):
-        with pytest.raises(KeyTaken, match=r"The key 'k1' is that of another entry \(accept: 'a' of row 0\)"):
+        with pytest.raises(EntryConflict, match=r"The key 'k1' belongs to another entry \(accept: 'a' of row 0\)"):
             store.add("k1", other, verdict)
-    with pytest.raises(KeyTaken, match="'k3'"):
+    with pytest.raises(EntryConflict, match="'k3'"):
         store.add("k3", cell(0), "accept")
     for key, of in (("k2", None), ("k2", "k1"), ("k3", "k2"), ("k3", "k9")):
-        with pytest.raises(KeyTaken, match=key):
+        with pytest.raises(EntryConflict, match=key):
             store.undo(key, of)
     assert store.undo("k3", of="k1") == store.undo("k3") == log[2]
     assert store.add("k1", cell(0, probability=0.7), "accept") == log[0]  # an audit may have changed that
@@ -148,7 +149,7 @@ def test_reviews_survive_closing_and_keep_their_suggestion(store):
     store.replace_suggestions([cell(7)])
     store.close()
     again = Store(store.path, IDENTITY)
-    assert [(one.row, one.probability) for one in again.present()] == [(0, 0.9)]
+    assert [(one.row, one.probability) for one in again.current_reviews()] == [(0, 0.9)]
     assert again.suggestion(0, "a").probability == 0.9  # an undo opens it again
     again.close()
 
@@ -159,8 +160,8 @@ def test_replacing_suggestions_keeps_those_of_reviewed_cells(store):
     store.add("k2", store.suggestion(1, "a"), "skip")
     store.replace_suggestions([cell(1, probability=0.3), cell(7)])
     store.undo("k3", of="k1")
-    assert Choice().page(store, 10) == [cell(0, probability=0.9), cell(7)]
-    assert Choice(status="skipped").page(store, 10) == [cell(1, probability=0.3)]
+    assert SuggestionQuery().page(store, 10) == [cell(0, probability=0.9), cell(7)]
+    assert SuggestionQuery(status="skipped").page(store, 10) == [cell(1, probability=0.3)]
     with pytest.raises(KeyError):
         store.suggestion(2, "a")
 
@@ -192,26 +193,73 @@ def test_threads_share_a_store(store):
     for thread in threads:
         thread.join()
     assert len(store.log()) == 4 * 30
-    assert len(store.present()) == 4 * 20
+    assert len(store.current_reviews()) == 4 * 20
 
 
 def test_another_data_file_is_refused(store):
     store.close()
-    with pytest.raises(ValueError, match=r"holds reviews of another data file; pass that one, or another --reviews"):
+    with pytest.raises(
+        ValueError,
+        match=r"holds reviews of another data file; restore that data file; another --reviews FILE starts with no",
+    ):
         Store(store.path, {"data file": "b"})
 
 
 def test_files_that_are_no_reviews_are_refused(tmp_path):
     (tmp_path / "text").write_text("no database, and long enough to have a head " * 10)
-    with pytest.raises(ValueError, match="is no SQLite file"):
+    with pytest.raises(ValueError, match="is not a SQLite file"):
         Store(tmp_path / "text", IDENTITY)
     with sqlite3.connect(tmp_path / "other") as other:
         other.execute("CREATE TABLE t (x)")
     other.close()
-    with pytest.raises(ValueError, match="is no file of reviews of this version"):
+    with pytest.raises(ValueError, match="is not a file of reviews of this version"):
         Store(tmp_path / "other", IDENTITY)
     with pytest.raises(OSError, match="cannot be opened"):
         Store(tmp_path / "nowhere" / "a", IDENTITY)
+
+
+def test_a_file_with_the_former_views_is_read(store):
+    store.add("k1", cell(0), "accept")
+    store.close()
+    former = sqlite3.connect(store.path)
+    former.executescript(
+        "DROP VIEW current_review; DROP VIEW not_revoked; CREATE VIEW standing AS SELECT * FROM review; "
+        "CREATE VIEW present AS SELECT * FROM standing"
+    )
+    former.close()
+    again = Store(store.path, IDENTITY)
+    assert [one.entry_id for one in again.current_reviews()] == ["k1"]
+    assert not again.is_new
+    assert again.select("SELECT name FROM sqlite_master WHERE type = 'view' ORDER BY 1") == [
+        ("current_review",),
+        ("not_revoked",),
+        ("opinion",),
+    ]
+    again.close()
+
+
+def test_reviews_in_memory_are_refused():
+    with pytest.raises(ValueError, match=r"--reviews :memory: would lose the verdicts"):
+        Store(":memory:", IDENTITY)
+
+
+@pytest.mark.parametrize(("name", "ending"), [("a", ""), ("a", "-wal"), ("link", ""), ("link", "-wal")])
+def test_a_verdict_is_not_acknowledged_when_its_file_is_gone(tmp_path, name, ending):
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    store = Store(tmp_path / name, IDENTITY)
+    store.add("k1", cell(0), "accept")
+    path = tmp_path / ("a-wal" if ending else name)
+    path.rename(f"{path}.moved")
+    for _ in range(2):  # what is sent again is not acknowledged either
+        with pytest.raises(StoreUnavailable, match=f"The file {path.name} of the reviews was deleted, moved or"):
+            store.add("k2", cell(1), "accept")
+    path.write_bytes(b"another file")
+    with pytest.raises(StoreUnavailable):
+        store.undo("k3", of="k1")
+    Path(f"{path}.moved").rename(path)
+    assert store.add("k2", cell(1), "accept").id == 2
+    assert store.undo("k3", of="k1").undoes == 1
+    store.close()
 
 
 WRITER = """
@@ -244,7 +292,7 @@ def test_a_killed_writer_loses_nothing_that_it_acknowledged(tmp_path):
         assert writer.wait() == -signal.SIGKILL
         writer.stdout.close()
         store = Store(path, IDENTITY)
-        keys = [one.key for one in store.log()]
+        keys = [one.entry_id for one in store.log()]
         assert keys[known : known + len(acknowledged)] == acknowledged
         assert len(keys) - known - len(acknowledged) in (0, 1)  # one may be written and not yet said
         assert store.select("PRAGMA integrity_check") == [("ok",)]
@@ -267,7 +315,7 @@ def test_suggestions_come_in_the_order_that_was_chosen(store):
     )
 
     def order(**choice):
-        return [(one.row, one.label) for one in Choice(**choice).page(store, 10)]
+        return [(one.row, one.label) for one in SuggestionQuery(**choice).page(store, 10)]
 
     assert order() == [(0, "a"), (1, "b"), (2, "b"), (1, "a")]
     assert order(order="uncertainty") == [(2, "b"), (1, "a"), (1, "b"), (0, "a")]
@@ -276,14 +324,14 @@ def test_suggestions_come_in_the_order_that_was_chosen(store):
     assert order(kind="doubtful") == [(3, "c")]
     assert order(label="a", least=0.01) == [(0, "a"), (1, "a"), (4, "a")]
     assert order(row=1) == [(1, "b"), (1, "a")]
-    assert [one.row for one in Choice().page(store, 2, after=(0, "a"))] == [1, 2]
-    assert Choice().page(store, 2, after=(9, "a")) == []
+    assert [one.row for one in SuggestionQuery().page(store, 2, after=(0, "a"))] == [1, 2]
+    assert SuggestionQuery().page(store, 2, after=(9, "a")) == []
     store.add("k1", cell(1, "b"), "accept")
     store.add("k2", cell(2, "b"), "skip")
     assert order(group="label") == [(0, "a"), (1, "a")]
     assert order(status="skipped") == [(2, "b")]
-    assert Choice().count(store) == (2, pytest.approx(1.2))
-    assert Choice().labels(store) == [("a", 2, pytest.approx(1.2))]
+    assert SuggestionQuery().count(store) == (2, pytest.approx(1.2))
+    assert SuggestionQuery().labels(store) == [("a", 2, pytest.approx(1.2))]
     store.undo("k3")
     assert order(group="label") == [(2, "b"), (0, "a"), (1, "a")]
 
@@ -294,7 +342,7 @@ def test_pages_that_follow_each_other_make_the_whole_list(store, group, order):
     rng = np.random.default_rng(0)  # few values, so that many are equally likely
     cells = [cell(row, label, probability=rng.integers(2, 9) / 10) for row in range(8) for label in "abcde"]
     store.replace_suggestions(cells)
-    choice = Choice(group=group, order=order)
+    choice = SuggestionQuery(group=group, order=order)
     whole = choice.page(store, 100)
     assert sorted(whole) == sorted(cells)
     found, after = [], None
@@ -318,28 +366,32 @@ def test_statistics_by_hand():
         review(5, 4, "b", "accept", kind="doubtful", probability=0.6),
     ]
     missing = [one for one in made if one.kind == "missing"]
-    assert statistics.counts(missing) == {"accepted": 2, "rejected": 1, "skipped": 1}
-    found = statistics.precision(missing)
+    assert statistics.count_verdicts(missing) == {"accepted": 2, "rejected": 1, "skipped": 1, "conflicts": 0}
+    found = statistics.compute_precision(missing)
     assert found["precision"] == pytest.approx(2 / 3)
     assert found["expected"] == pytest.approx((0.9 + 0.85 + 0.3) / 3)
     z2 = 1.959964**2  # the ends solve (p − x)² = z² x (1 − x) / n
     for end in ("low", "high"):
         assert (2 / 3 - found[end]) ** 2 == pytest.approx(z2 * found[end] * (1 - found[end]) / 3)
-    assert [point["precision"] for point in statistics.curve(missing)] == pytest.approx([1, 1 / 2, 2 / 3])
-    assert [point["expected"] for point in statistics.curve(missing)] == pytest.approx([0.9, 0.875, 2.05 / 3])
-    bins = statistics.calibration(missing)
+    assert [point["precision"] for point in statistics.compute_precision_curve(missing)] == pytest.approx(
+        [1, 1 / 2, 2 / 3]
+    )
+    assert [point["expected"] for point in statistics.compute_precision_curve(missing)] == pytest.approx(
+        [0.9, 0.875, 2.05 / 3]
+    )
+    bins = statistics.compute_calibration(missing)
     assert [one["predicted"] for one in bins] == pytest.approx([0.3, 0.85, 0.9])
     assert [one["accepted"] for one in bins] == [1, 0, 1]
     assert [one["reviewed"] for one in bins] == [1, 1, 1]
-    table = statistics.distribution(["a", "b"], [10, 4], [13.0, 4.2], made)
+    table = statistics.count_labels(["a", "b"], [10, 4], [13.0, 4.2], made)
     assert table[0] == {"label": "a", "written": 10, "added": 1, "removed": 0, "missing": 2.0}
     assert table[1] == {"label": "b", "written": 4, "added": 1, "removed": 1, "missing": pytest.approx(0.2)}
-    assert statistics.precision([])["precision"] is None
-    assert statistics.curve([]) == statistics.calibration([]) == []
+    assert statistics.compute_precision([])["precision"] is None
+    assert statistics.compute_precision_curve([]) == statistics.compute_calibration([]) == []
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends():
-    points = statistics.curve([review(i, i, "a", "accept") for i in range(1000)])
+    points = statistics.compute_precision_curve([review(i, i, "a", "accept") for i in range(1000)])
     assert len(points) == 200
     assert (points[0]["reviewed"], points[-1]["reviewed"]) == (1, 1000)
 
@@ -349,14 +401,14 @@ def test_a_long_curve_is_thinned_and_keeps_its_ends():
 
 def test_words_are_cut_as_the_tagger_cuts_them():
     text = "Node.js and C++: İstanbul, node"
-    pieces = highlight(text, [Argument("node", 1.0), Argument("c++", -2.0), Argument("and c++", 3.0)])
+    pieces = split_by_weight(text, [Argument("node", 1.0), Argument("c++", -2.0), Argument("and c++", 3.0)])
     assert "".join(piece.text for piece in pieces) == text
     assert [tuple(piece) for piece in pieces if piece.weight] == [("and C++", 3.0), ("node", 1.0)]
-    assert highlight("", []) == []
+    assert split_by_weight("", []) == []
 
 
 def test_markup_is_taken_out_of_texts():
-    assert tidy("<p>one</p>\n\n\n<pre>two  three</pre>&lt;b&gt;") == "one\n\ntwo three <b>"
+    assert clean_text("<p>one</p>\n\n\n<pre>two  three</pre>&lt;b&gt;") == "one\n\ntwo three <b>"
 
 
 # --- export ---------------------------------------------------------------------------------------------------------
@@ -366,7 +418,7 @@ def material_of(path, names, columns):
     """Return the documents of a table beside a model that only knows its labels."""
     model = Tagger(label_names=names)
     model.label_names_in_ = np.array(names, object)
-    return Material(path, model, columns)
+    return ReviewData(path, model, columns)
 
 
 ACCEPTED = [
@@ -387,7 +439,7 @@ def test_an_export_changes_accepted_tags_alone(tmp_path, joint, changed):
     before += [["3", "line\nbreak", joint.join(["b", "c", "d"])], ["4", "é", ""]]
     with open(path, "w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([["id", "text", "tags"], *before])
-    name, content = export_labels(material_of(path, ["a", "b"], Columns("text", "tags")), ACCEPTED)
+    name, content = export_labels(material_of(path, ["a", "b"], TableColumns("text", "tags")), ACCEPTED)
     assert name == "posts-reviewed.csv"
     after = list(csv.reader(io.StringIO(content.decode(), newline="")))
     assert after[0] == ["id", "text", "tags"]
@@ -405,7 +457,7 @@ def test_an_export_keeps_the_ends_of_lines(tmp_path, end, ending):
     with opened(path, "wb") as stream:
         stream.write("".join(mark.join(line) + end for line in lines).encode())
     name, content = export_labels(
-        material_of(path, ["a", "b"], Columns("text", "tags")), [review(1, 2, "a", "accept")]
+        material_of(path, ["a", "b"], TableColumns("text", "tags")), [review(1, 2, "a", "accept")]
     )
     (tmp_path / name).write_bytes(content)
     with opened(tmp_path / name, "rb") as stream:
@@ -415,7 +467,7 @@ def test_an_export_keeps_the_ends_of_lines(tmp_path, end, ending):
 def test_an_export_of_json_lines_keeps_their_ends(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_bytes(b'{"text": "x \\" y\\n", "tags": "a"}\r\n{"text": "z", "tags": ""}\r\n')
-    _, content = export_labels(material_of(path, ["a"], Columns("text", "tags")), [review(1, 1, "a", "accept")])
+    _, content = export_labels(material_of(path, ["a"], TableColumns("text", "tags")), [review(1, 1, "a", "accept")])
     assert content == path.read_bytes().replace(b'"tags": ""', b'"tags": "a"')
 
 
@@ -424,7 +476,7 @@ def test_an_export_of_lists_has_lists(tmp_path):
     rows = [{"text": "x", "tags": ["a"]}, {"text": "y", "tags": ["a", "b c"]}, {"text": "z", "tags": []}]
     path.write_text("\n".join(map(json.dumps, rows)))
     accepted = [review(1, 0, "b c", "accept"), review(2, 1, "a", "accept", kind="doubtful")]
-    name, content = export_labels(material_of(path, ["a", "b c"], Columns("text", "tags")), accepted)
+    name, content = export_labels(material_of(path, ["a", "b c"], TableColumns("text", "tags")), accepted)
     assert name == "posts-reviewed.jsonl"
     assert [json.loads(line)["tags"] for line in content.decode().splitlines()] == [["a", "b c"], ["b c"], []]
 
@@ -433,7 +485,7 @@ def test_an_export_of_lists_written_as_json_has_such_lists(tmp_path):
     path = tmp_path / "posts.csv"
     write_records(path, ["text", "tags"], iter([["x", '["a, b", "é"]'], ["y", "[]"], ["z", ""]]))
     accepted = [review(number, number, "a, b", "accept") for number in (1, 2)]
-    name, content = export_labels(material_of(path, ["a, b", "é"], Columns("text", "tags")), accepted)
+    name, content = export_labels(material_of(path, ["a, b", "é"], TableColumns("text", "tags")), accepted)
     (tmp_path / name).write_bytes(content)
     tags = [record["tags"] for record in read_records(tmp_path / name)]
     assert tags == ['["a, b", "é"]', '["a, b"]', '["a, b"]']
@@ -443,7 +495,7 @@ def test_an_export_of_lists_written_as_json_has_such_lists(tmp_path):
 def test_an_export_writes_lists_where_a_row_among_lists_has_none(tmp_path, ending):
     path = tmp_path / f"posts.{ending}"
     write_records(path, ["text", "tags"], iter([["x", ["a", "b c"]], ["y", None], ["z", None]]))
-    material = material_of(path, ["a", "b c"], Columns("text", "tags"))
+    material = material_of(path, ["a", "b c"], TableColumns("text", "tags"))
     name, content = export_labels(material, [review(1, 1, "b c", "accept"), review(2, 1, "a", "accept")])
     (tmp_path / name).write_bytes(content)
     after = [record["tags"] for record in read_records(tmp_path / name)]
@@ -454,14 +506,14 @@ def test_an_export_writes_text_where_a_row_among_texts_has_none(tmp_path):
     path = tmp_path / "posts.jsonl"
     path.write_text('{"text": "x", "tags": "a|b c"}\n{"text": "y", "tags": null}\n')
     accepted = [review(1, 1, "b c", "accept"), review(2, 1, "a", "accept")]
-    _, content = export_labels(material_of(path, ["a", "b c"], Columns("text", "tags")), accepted)
+    _, content = export_labels(material_of(path, ["a", "b c"], TableColumns("text", "tags")), accepted)
     assert [json.loads(line)["tags"] for line in content.decode().splitlines()] == ["a|b c", "b c|a"]
 
 
 def test_an_export_of_label_columns_uses_their_words(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("text,a,b\nx,yes,no\ny,yes,yes\nz,,no\nw,no,\n")
-    material = material_of(path, ["a", "b"], Columns("text", labels="a,b"))
+    material = material_of(path, ["a", "b"], TableColumns("text", labels="a,b"))
     _, content = export_labels(material, [*ACCEPTED[:2], review(5, 3, "a", "accept")])
     assert content.decode() == "text,a,b\nx,yes,yes\ny,no,yes\nz,,no\nw,yes,\n"
 
@@ -471,32 +523,54 @@ def test_a_label_that_the_column_cannot_hold_is_named(tmp_path):
     path.write_text("text,tags\nx,a b\ny,b\n")
     with pytest.raises(ValueError, match="The label 'red wine' cannot be written"):
         export_labels(
-            material_of(path, ["a", "red wine"], Columns("text", "tags")), [review(1, 0, "red wine", "accept")]
+            material_of(path, ["a", "red wine"], TableColumns("text", "tags")), [review(1, 0, "red wine", "accept")]
         )
 
 
 # --- jobs and retraining --------------------------------------------------------------------------------------------
 
 
-def test_a_job_stops_before_its_next_step_and_says_what_failed():
+def test_a_job_stops_at_its_next_report_and_says_what_failed():
     job, gate, steps = Job("test"), threading.Event(), []
 
-    def work(step):
-        for number in range(5):
-            step(f"step {number}")
-            steps.append(number)
-            gate.wait(10)
+    def work():
+        with progress(5, "Steps", 0) as advance:
+            for number in range(5):
+                steps.append(number)
+                gate.wait(10)
+                advance(f"step {number}")
 
-    assert job.start(work, 5)
-    assert not job.start(work, 5)
+    assert job.start(work)
+    assert not job.start(work)
     job.stop()
     gate.set()
     assert job.wait(10).state == "stopped"
     assert steps in ([], [0])
-    assert job.start(lambda step: 1 / 0, 1)
+    assert job.start(lambda: 1 / 0)
     assert job.wait(10)[::3] == ("failed", "division by zero")
-    assert job.start(lambda step: step("x"), 1)
-    assert job.wait(10) == ("done", 1, 1, "")
+    assert job.start(lambda: 7)
+    assert (job.wait(10), job.result) == (("done", 0, 0, ""), 7)
+
+
+def test_a_job_counts_the_outermost_steps_and_names_all_tasks():
+    job, seen = Job("test"), []
+
+    def work():
+        with progress(None, "All", 0), progress(2, "Folds", 0) as advance:
+            for number in range(2):
+                with progress(3, "Sweeps", 0, done=1) as sweep:
+                    sweep("a sweep")
+                    seen.append(job.progress)
+                advance(f"fold {number}")
+        seen.append(job.progress)
+
+    assert job.start(work)
+    assert job.wait(10) == ("done", 2, 2, "")
+    assert seen == [
+        ("running", 0, 2, "All · Folds: 1 of 2 · Sweeps: 3 of 3"),
+        ("running", 1, 2, "All · Folds: 2 of 2 · Sweeps: 3 of 3"),
+        ("running", 2, 2, "All · Folds: 2 of 2"),
+    ]
 
 
 class Frequencies:
@@ -530,12 +604,14 @@ def test_retraining_judges_both_models_on_rows_that_neither_has_seen():
     reviews = [review(i, row, "a", "accept") for i, row in enumerate((6, 7, 8, 9))]
     reviews += [review(9, row, "b", "reject") for row in (0, 1)]
     names = [f"text {i}" for i in range(12)]
-    material = SimpleNamespace(model=Frequencies(), labels=Labels(Y), texts=names, place={"a": 0, "b": 1})
-    material.reviewed = lambda kept: Material.reviewed(material, kept)
+    material = SimpleNamespace(model=Frequencies(), labels=Labels(Y), texts=names, label_numbers={"a": 0, "b": 1})
+    material.apply_reviews = lambda kept: ReviewData.apply_reviews(material, kept)
     Frequencies.fits.clear()
-    said = []
-    found = retrain(material, reviews, said.append, folds=3)
-    assert len(said) == len(Frequencies.fits) == 7
+    job = Job("retrain")
+    assert job.start(lambda: retrain(material, reviews, n_folds=3))
+    assert job.wait(60) == ("done", 7, 7, "")
+    found = job.result
+    assert len(Frequencies.fits) == 7
     folds = [set(names) - set(texts) for texts, _ in Frequencies.fits[:6]]
     assert folds[0::2] == folds[1::2]
     assert sorted(name for fold in folds[0::2] for name in fold) == sorted(names)
@@ -565,7 +641,7 @@ def test_a_new_model_never_overwrites_one(tmp_path):
     (tmp_path / "model.labelgap").write_text("old")
     (tmp_path / "model-reviewed-1.labelgap").write_text("older")
     model = SimpleNamespace(save=lambda path: path.write_text("new"))
-    assert save_beside(model, tmp_path / "model.labelgap").name == "model-reviewed-2.labelgap"
+    assert save_next_to(model, tmp_path / "model.labelgap").name == "model-reviewed-2.labelgap"
     assert (tmp_path / "model.labelgap").read_text() == "old"
     assert (tmp_path / "model-reviewed-1.labelgap").read_text() == "older"
 
@@ -578,7 +654,7 @@ def posts(tmp_path_factory):
     """Return a table of posts, its true labels, and a model of it that knows its columns."""
     path = tmp_path_factory.mktemp("posts") / "posts.csv"
     truth = write_posts(path)
-    columns = Columns("title,content", "tags", separator="|")
+    columns = TableColumns("title,content", "tags", separator="|")
     rows = material_of(path, list(WORDS), columns)
     model = Tagger(label_names=list(WORDS)).fit(rows.texts, rows.labels)
     model.columns_ = {"text": columns.text, "tags": columns.tags, "labels": ""}
@@ -603,9 +679,11 @@ def serving(app):
 def audited(posts, tmp_path_factory):
     """Return a file of reviews whose audit is done."""
     path = tmp_path_factory.mktemp("audited") / "a.sqlite"
-    desk = open_desk(path, Material(posts.path, posts.model, Columns()), folds=2)
-    assert desk.auditing.wait(60).state == "done"
-    desk.close()
+    session = open_session(path, ReviewData(posts.path, posts.model, TableColumns()), folds=2)
+    assert session.audit_job.progress.state == "idle"  # it begins when the server has loaded everything
+    session.start_first_audit()
+    assert session.audit_job.wait(60).state == "done"
+    session.close()
     return path
 
 
@@ -673,7 +751,7 @@ def test_a_key_that_comes_again_with_something_else_is_a_conflict(client):
     assert judge(client, 1, one, "accept").json() == first
     for answer in (judge(client, 1, one, "reject"), judge(client, 1, other, "accept")):
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
-        assert "'key-00001' is that of another entry" in answer.json()["error"]["message"]
+        assert "'key-00001' belongs to another entry" in answer.json()["error"]["message"]
     judge(client, 2, other, "accept")
     undone = client.post("/review/undo", json={"key": "undo-0001", "of": "key-00001"})
     assert client.post("/review/undo", json={"key": "undo-0001", "of": "key-00001"}).json() == undone.json()
@@ -685,13 +763,170 @@ def test_a_key_that_comes_again_with_something_else_is_a_conflict(client):
 def test_an_answer_says_what_holds_for_the_cell(client):
     assert client.get("/review/newest").status_code == 404
     card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
-    assert judge(client, 1, card, "accept").json()["holds"] == "accept"
+    assert judge(client, 1, card, "accept").json()["current"] == "accept"
     second = judge(client, 2, card, "reject").json()
     assert client.get("/review/newest").json() == second
     undone = client.post("/review/undo", json={"key": "undo-0001", "of": "key-00002"}).json()
-    assert (undone["holds"], card["label"] in undone["labels"]) == ("accept", True)
+    assert (undone["current"], card["label"] in undone["labels"]) == ("accept", True)
     assert client.get("/review/newest").json()["key"] == "key-00001"
-    assert client.post("/review/undo", json={"key": "undo-0002"}).json()["holds"] is None
+    assert client.post("/review/undo", json={"key": "undo-0002"}).json()["current"] is None
+
+
+def test_a_verdict_on_other_data_is_not_stored(client, posts, caplog):
+    card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+    document = client.get(f"/review/documents/{card['row']}").json()
+    assert document["data_id"] == client.get("/review/state").json()["data_id"]
+    body = {"key": "key-00001", "row": card["row"], "label": card["label"], "verdict": "accept"}
+    answer = client.post("/review/verdicts", json=body | {"data_id": "0" * 16})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "other_data")
+    assert f"row {card['row']} is about other data than posts.csv" in answer.json()["error"]["message"]
+    assert client.get("/review/newest").status_code == 404
+    assert client.post("/review/verdicts", json=body | {"data_id": document["data_id"]}).status_code == 200
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert caplog.records[0].getMessage().startswith("POST /review/verdicts was refused with 409: ")
+
+
+def test_data_ids_differ_by_file_columns_and_labels(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("text,title,tags\nx,y,a\n")
+    ids = [material_of(path, ["a"], TableColumns(columns, "tags")).data_id for columns in ("text", "text", "title")]
+    ids.append(material_of(path, ["a", "b"], TableColumns("text", "tags")).data_id)
+    path.write_text("text,title,tags\nz,y,a\n")
+    ids.append(material_of(path, ["a"], TableColumns("text", "tags")).data_id)
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 4
+
+
+def test_a_missing_file_is_an_error_of_the_server(client, tmp_path):
+    one, other = client.get("/review/queue", params={"limit": 2}).json()["suggestions"]
+    assert judge(client, 1, one, "accept").status_code == 200
+    (tmp_path / "a.sqlite").unlink()
+    for answer in (judge(client, 2, other, "accept"), client.post("/review/undo", json={"key": "undo-0001"})):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "reviews_unavailable")
+        assert "a.sqlite of the reviews was deleted" in answer.json()["error"]["message"]
+
+
+def test_refusals_are_told_from_missing_routes_and_logged(client, caplog):
+    none_such = {"row": 0, "label": "none such"}
+    assert judge(client, 1, none_such, "accept").json()["error"]["code"] == "no_suggestion"
+    undone = client.post("/review/undo", json={"key": "undo-0001", "of": "key-00009"})
+    assert (undone.status_code, undone.json()["error"]["code"]) == (404, "nothing_to_undo")
+    assert judge(client, 1, none_such | {"row": -1}, "accept").status_code == 422
+    assert client.post("/review/verdict", json={}).json()["error"]["code"] == "not_found"
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.partition(":")[0] for line in lines] == [
+        "POST /review/verdicts was refused with 404",
+        "POST /review/undo was refused with 404",
+        "POST /review/verdicts was refused with 422",
+    ]
+    assert "'none such' for row 0" in lines[0].replace("\\", "")
+
+
+def test_an_undo_of_an_unknown_verdict_undoes_nothing_else(client):
+    card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+    stored = judge(client, 1, card, "accept").json()
+    assert client.post("/review/undo", json={"key": "undo-0001", "of": "key-00009"}).status_code == 404
+    assert client.get("/review/newest").json() == stored
+
+
+def test_the_file_of_the_reviews_is_named(client, posts, audited, tmp_path, capsys):
+    assert client.get("/review/state").json()["reviews"] == "a.sqlite"
+    data = ReviewData(posts.path, posts.model, TableColumns())
+    address = {"url": "http://a", "models": ["m"]}
+    for path, expected in ((tmp_path / "b.sqlite", "new, without verdicts"), (tmp_path / "a.sqlite", "1 verdict")):
+        session = ReviewSession(data, Store(path, data.identity))
+        _announce(address | {"reviews": session.describe_file()}, json=False)
+        assert capsys.readouterr().out.splitlines()[1] == f"Reviews: {path} ({expected})"
+        card = client.get("/review/queue", params={"limit": 1}).json()["suggestions"][0]
+        judge(client, 1, card, "accept")
+        session.close()
+
+
+def test_two_people_see_their_conflict_and_settle_it(client):
+    card = client.get("/review/queue").json()["suggestions"][0]
+    cell = {"row": card["row"], "label": card["label"]}
+    document = f"/review/documents/{card['row']}"
+
+    def say(number, who, verdict, **more):
+        body = {"key": f"key-{number:05}", "verdict": verdict, "reviewer": who, **cell, **more}
+        return client.post("/review/verdicts", json=body).json()
+
+    assert say(1, "  Anna ", "accept")["current"] == "accept"
+    answer = say(2, "Ben", "reject")
+    assert answer["current"] == "conflict"
+    assert [(one["reviewer"], one["verdict"]) for one in answer["opinions"]] == [
+        ("Anna", "accept"),
+        ("Ben", "reject"),
+    ]
+    assert card["label"] not in answer["labels"]
+    assert client.get("/review/state").json()["counts"]["conflicts"] == 1
+    assert client.get("/review/queue", params={"status": "conflict"}).json()["suggestions"] == [card]
+    shown = [one for one in client.get(document).json()["suggestions"] if one["label"] == card["label"]]
+    assert (shown[0]["verdict"], len(shown[0]["opinions"])) == ("conflict", 2)
+    undo = client.post("/review/undo", json={"key": "key-00003", "of": "key-00001", "reviewer": "Ben"})
+    assert undo.status_code == 409
+    assert "by Anna" in undo.json()["error"]["message"]
+    assert say(4, "Carla", "accept", settle=True)["current"] == "accept"
+    assert client.get("/review/state").json()["counts"]["conflicts"] == 0
+    log = client.get("/review/export/log", params={"format": "jsonl"}).text
+    entries = [json.loads(line) for line in log.splitlines()]
+    assert [(one["reviewer"], one["verdict"]) for one in entries] == [
+        ("Anna", "accept"), ("Ben", "reject"), ("Carla", "accept"),
+    ]  # fmt: skip
+
+
+def test_a_token_names_its_person(posts, audited, tmp_path):
+    extension = make_extension(shutil.copy(audited, tmp_path), posts.path, folds=2)
+    settings = Settings(tokens=(("Anna", "s1"), ("Ben", "s2")))
+    with serving(create_app({"posts": posts.model}, settings=settings, extensions=[extension])) as client:
+        cards = client.get("/review/queue", headers={"Authorization": "Bearer s1"}).json()["suggestions"]
+        for token, name in (("s1", "Anna"), ("s2", "Ben")):
+            headers = {"Authorization": f"Bearer {token}"}
+            assert client.get("/review/state", headers=headers).json()["reviewer"] == name
+            body = {"key": f"key-of-{name}", "row": cards[0]["row"], "label": cards[0]["label"], "verdict": "accept"}
+            answer = client.post("/review/verdicts", json={**body, "reviewer": "Zoe"}, headers=headers).json()
+            assert answer["reviewer"] == name
+        assert client.get("/review/state", headers={"Authorization": "Bearer s3"}).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (sqlite3.SQLITE_BUSY, 503),
+        (sqlite3.SQLITE_FULL, 507),
+        (sqlite3.SQLITE_READONLY, 507),
+        (sqlite3.SQLITE_CORRUPT, 500),
+    ],
+)
+def test_a_storage_error_is_json_and_other_routes_go_on(posts, audited, tmp_path, monkeypatch, code, status):
+    extension = make_extension(shutil.copy(audited, tmp_path), posts.path, folds=2)
+    app = create_app({"posts": posts.model}, extensions=[extension, add_page])
+    store = app.state.review_session.store
+
+    def fail(*_, **__):
+        error = sqlite3.OperationalError("it went wrong")
+        error.sqlite_errorcode = code
+        raise error
+
+    with serving(app) as client:
+        card = client.get("/review/queue").json()["suggestions"][0]
+        monkeypatch.setattr(store, "_append", fail)
+        answer = judge(client, 1, card, "accept")
+        assert answer.status_code == status
+        assert answer.json()["error"]["message"]
+        assert client.get("/review/state").status_code == 200
+        assert client.get("/health").status_code == 200
+        assert len(store.log()) == 0
+        monkeypatch.undo()
+        assert judge(client, 1, card, "accept").status_code == 200
+
+
+def test_a_deleted_data_file_does_not_stop_the_export(posts, audited, tmp_path):
+    data = Path(shutil.copy(posts.path, tmp_path))
+    extension = make_extension(shutil.copy(audited, tmp_path), data, folds=2)
+    with serving(create_app({"posts": posts.model}, extensions=[extension])) as client:
+        data.unlink()
+        assert client.get("/review/export/labels").status_code == 200
 
 
 def test_what_is_no_json_is_refused_as_documented(client):
@@ -797,6 +1032,7 @@ def test_a_second_audit_leaves_decided_cells_alone(client):
     for card, verdict in zip(cards, verdicts, strict=True):
         shown = client.get(f"/review/documents/{card['row']}").json()["suggestions"]
         kept = {"label": card["label"], "kind": "missing", "probability": card["probability"], "verdict": verdict}
+        kept["opinions"] = []
         assert [one for one in shown if one["label"] == card["label"]] == [kept]
     counts = client.get("/review/state").json()["counts"]
     assert (counts["accepted"], counts["rejected"]) == (10, 10)
@@ -814,18 +1050,20 @@ def test_what_is_undone_after_a_second_audit_can_be_decided_again(client):
 
 
 def test_an_audit_can_be_stopped_and_begun_again(posts, tmp_path):
-    desk = Desk(Material(posts.path, posts.model, Columns()), Store(tmp_path / "a.sqlite", IDENTITY), folds=2)
-    desk.auditing.start(lambda step: (desk.auditing.stop(), desk._audit(step)), 3)
-    assert desk.auditing.wait(60).state == "stopped"
-    assert not desk.audited
-    assert desk.start_audit()
-    assert desk.auditing.wait(60).state == "done"
-    assert desk.audited
-    desk.store.close()
+    session = ReviewSession(
+        ReviewData(posts.path, posts.model, TableColumns()), Store(tmp_path / "a.sqlite", IDENTITY), folds=2
+    )
+    session.audit_job.start(lambda: (session.audit_job.stop(), session.run_audit()))
+    assert session.audit_job.wait(60).state == "stopped"
+    assert not session.audited
+    assert session.start_audit()
+    assert session.audit_job.wait(60).state == "done"
+    assert session.audited
+    session.store.close()
 
 
 def test_a_file_without_texts_is_refused(tmp_path, posts):
     path = tmp_path / "a.txt"
     path.write_text("1 2 2\n0 1:1\n")
     with pytest.raises(ValueError, match="takes texts"):
-        Material(path, posts.model, Columns())
+        ReviewData(path, posts.model, TableColumns())

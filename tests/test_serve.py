@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -22,15 +23,16 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from labelgap import LEML, BinaryRelevance, Tagger, explain
+from labelgap import LEML, BinaryRelevance, Tagger, audit, explain
 from labelgap.cli import app as command_line
-from labelgap.gaps.companions import Companions
+from labelgap.gaps import LabelCooccurrence
+from labelgap.inputs import clone_with_seed
 from labelgap.observations import as_labels
-from labelgap.serve import Settings, create_app, limits, protocol
-from labelgap.serve.batching import Batcher
-from labelgap.serve.errors import ApiError
-from labelgap.serve.models import Models, Served, named, open_models
+from labelgap.serve import Settings, create_app, jobs, middleware, protocol
 from labelgap.serve.reviews import add_page
+from labelgap.serve.schemas import ApiError
+from labelgap.serve.scoring import Batcher
+from labelgap.serve.served_models import Models, ServedModel, open_models, split_model_source
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -47,6 +49,7 @@ TEXTS = [
     "flour and broth",
     "grill bowl",
 ]
+WORDS = ("cake", "bacon", "broth", "grill", "flour")
 LOCAL = Settings(hosts=("testserver",))
 
 
@@ -55,8 +58,7 @@ def tagger():
     """A model of texts with label names that nobody should trust."""
     rng = np.random.default_rng(0)
     texts = [f"{rng.choice(TEXTS)} {rng.choice(TEXTS)}" for _ in range(60)]
-    words = ("cake", "bacon", "broth", "grill", "flour")
-    Y = np.array([[word in text for word in words] for text in texts], int)
+    Y = np.array([[word in text for word in WORDS] for text in texts], int)
     return Tagger(BinaryRelevance(0.1), label_names=HOSTILE).fit(texts, Y)
 
 
@@ -205,12 +207,12 @@ def test_explanations_are_those_of_the_library(client, tagger, low_rank, planted
 
 def test_known_labels_argue_where_training_labels_are_known(low_rank, planted_rows):
     labels = as_labels(planted_rows[1])
-    served = Served("rows", low_rank)
+    served = ServedModel("rows", low_rank)
     served.training_labels = labels
     with client_of(create_app(Models([served]), settings=LOCAL)) as client:
         found = ok(client, "rows/explain", row={"0": 1.0}, label=0, known=[3, "5", 0])
-    companions = Companions(labels)
-    wanted = {"3": companions.between(3, 0), "5": companions.between(5, 0)}
+    companions = LabelCooccurrence(labels)
+    wanted = {"3": companions.get_weight(3, 0), "5": companions.get_weight(5, 0)}
     assert {one["name"]: one["weight"] for one in found["labels"]} == pytest.approx(wanted)
 
 
@@ -226,9 +228,9 @@ def test_complete_scores_exactly_the_unknown_cells(client, tagger):
     assert "known has 1" in problem(post(client, "tagger/complete", texts=TEXTS[:2], known=[{}]), 422)
 
 
-def test_audit_finds_what_the_model_disagrees_with(client, tagger):
-    given = [[HOSTILE[1], 2], []]
-    found = ok(client, "tagger/audit", texts=TEXTS[:2], labels=given)["audits"]
+def test_check_labels_returns_what_the_model_disagrees_with(client, tagger):
+    labels = [[HOSTILE[1], 2], []]
+    found = ok(client, "tagger/check-labels", texts=TEXTS[:2], labels=labels)["audits"]
     for row, has, scores in zip(found, [{1, 2}, set()], tagger.decision_function(TEXTS[:2]), strict=True):
         missing = {HOSTILE[j]: scores[j] for j in range(5) if j not in has and scores[j] > 0}
         doubtful = {HOSTILE[j]: scores[j] for j in range(5) if j in has and scores[j] <= 0}
@@ -238,7 +240,19 @@ def test_audit_finds_what_the_model_disagrees_with(client, tagger):
         assert [s for _, s in pairs(row["doubtful"])] == sorted(s for _, s in pairs(row["doubtful"]))
     assert found[0]["doubtful"]
     assert found[1]["missing"]
-    assert len(ok(client, "tagger/audit", texts=TEXTS[:1], labels=[[]], top=4)["audits"][0]["missing"]) == 4
+    assert len(ok(client, "tagger/check-labels", texts=TEXTS[:1], labels=[[]], top=4)["audits"][0]["missing"]) == 4
+
+
+def test_the_old_name_of_check_labels_answers_the_same_and_says_that_it_is_deprecated(client):
+    body = {"texts": TEXTS[:2], "labels": [[HOSTILE[1], 2], []], "top": 2}
+    new, old = post(client, "tagger/check-labels", **body), post(client, "tagger/audit", **body)
+    assert (old.status_code, old.content) == (200, new.content)
+    assert old.headers["deprecation"] == "true"
+    assert old.headers["link"] == '</v1/models/tagger/check-labels>; rel="successor-version"'
+    assert "deprecation" not in new.headers
+    paths = client.get("/openapi.json").json()["paths"]
+    assert paths["/v1/models/{name}/audit"]["post"]["deprecated"]
+    assert "deprecated" not in paths["/v1/models/{name}/check-labels"]["post"]
 
 
 def test_models_and_labels_are_listed(client, models):
@@ -271,6 +285,144 @@ def test_metrics_count_requests_and_batches(models):
     assert 'labelgap_rows_waiting{model="rows"} 0' in text
 
 
+# --- audit jobs -----------------------------------------------------------------------------------------------------
+
+
+def audit_body(planted_rows, **options):
+    X, Y = planted_rows
+    labels = [np.flatnonzero(row).tolist() for row in Y]
+    return {"dense": X.tolist(), "labels": labels, "folds": 3, **options}
+
+
+def wait_for_job(client, location, **query):
+    end = time.monotonic() + 60
+    while (found := client.get(location, params=query).json())["state"] == "running":
+        assert time.monotonic() < end, "the job took too long"
+        time.sleep(0.05)
+    return found
+
+
+def test_an_audit_job_is_the_audit_of_the_library(client, low_rank, planted_rows):
+    X, Y = planted_rows
+    started = post(client, "rows/audit-jobs", **audit_body(planted_rows, seed=3))
+    assert started.status_code == 202
+    location = started.headers["location"]
+    assert location == f"/v1/models/rows/audit-jobs/{started.json()['id']}"
+    assert (started.json()["model"], started.json()["state"]) == ("rows", "running")
+    found = wait_for_job(client, location)
+    wanted = audit(X, sp.csr_array(Y), clone_with_seed(low_rank, 3), n_folds=3, random_state=3)
+    assert (found["state"], found["done"], found["total"], found["message"]) == ("done", 3, 3, "")
+    result = found["result"]
+    assert result["share_missing"] == pytest.approx(wanted.share_missing)
+    assert result["share_missing_interval"] == pytest.approx(wanted.share_missing_interval)
+    for kind, suggestions in (("missing", wanted.missing), ("doubtful", wanted.doubtful)):
+        assert result[f"n_{kind}"] == len(suggestions)
+        assert [(one["row"], int(one["label"])) for one in result[kind]] == list(
+            zip(*(part[:100].tolist() for part in suggestions[:2]), strict=True)
+        )
+        assert [one["probability"] for one in result[kind]] == pytest.approx(suggestions.probabilities[:100].tolist())
+    page = client.get(location, params={"offset": 2, "limit": 3}).json()["result"]
+    assert (page["missing"], page["n_missing"]) == (result["missing"][2:5], result["n_missing"])
+    problem(client.get(location, params={"limit": 1001}), 422)
+    problem(client.get(location.replace("rows", "tagger")), 404)
+    problem(client.get(location.replace("rows", "nothing")), 404)
+    assert client.run(client.asgi.delete(location)).status_code == 204
+    problem(client.get(location), 404)
+    problem(client.run(client.asgi.delete(location)), 404)
+
+
+def test_an_audit_job_takes_texts(client, tagger):
+    labels = [[name for name, word in zip(HOSTILE, WORDS, strict=True) if word in text] for text in TEXTS]
+    started = post(client, "tagger/audit-jobs", texts=TEXTS * 5, labels=labels * 5, folds=2)
+    found = wait_for_job(client, started.headers["location"], limit=1)
+    assert found["state"] == "done", found["message"]
+    assert len(found["result"]["missing"]) == 1
+    assert found["result"]["missing"][0]["label"] in HOSTILE
+
+
+def test_what_cannot_be_audited_is_refused(client, planted_rows):
+    body = audit_body(planted_rows)
+    assert "labels has 1 entries for 50 rows" in problem(
+        post(client, "rows/audit-jobs", **body | {"labels": [[]]}), 422
+    )
+    assert "There is no label 7" in problem(post(client, "rows/audit-jobs", **body | {"labels": [[7]] * 50}), 422)
+    assert "takes texts" in problem(post(client, "tagger/audit-jobs", **body), 422)
+    problem(post(client, "rows/audit-jobs", **body | {"folds": 1}), 422)
+    problem(post(client, "nothing/audit-jobs", **body), 404)
+    failed = post(client, "rows/audit-jobs", **body | {"labels": [[]] * 50})
+    found = wait_for_job(client, failed.headers["location"])
+    assert (found["state"], found["result"]) == ("failed", None)
+    assert "Y has no positive label" in found["message"]
+    alone = post(client, "rows/audit-jobs", dense=body["dense"][:1], labels=[[1]])
+    assert "at least two" in wait_for_job(client, alone.headers["location"])["message"]
+
+
+def test_a_model_that_cannot_be_fitted_again_cannot_audit(planted_rows):
+    class Altered(LEML):
+        def __init__(self, k=2, random_state=None):
+            super().__init__(k, random_state=random_state)
+            self.k = k + 1
+
+    model = Altered(random_state=0).fit(*planted_rows)
+    with client_of(create_app({"rows": model}, settings=LOCAL)) as client:
+        message = problem(post(client, "rows/audit-jobs", **audit_body(planted_rows)), 422)
+        assert "The model rows cannot be fitted again, so it cannot audit" in message
+
+
+class Patient(LEML):
+    """Waits before it is fitted again."""
+
+    begun, go = threading.Event(), threading.Event()
+
+    def fit(self, X, Y, **side):
+        self.begun.set()
+        self.go.wait(30)
+        return super().fit(X, Y, **side)
+
+
+def test_audit_jobs_are_bounded_and_can_be_cancelled(planted_rows):
+    Patient.go.set()
+    model = Patient(2, random_state=0).fit(*planted_rows)
+    body = audit_body(planted_rows)
+    settings = replace(LOCAL, max_audit_jobs=1)
+    with client_of(create_app({"rows": model}, settings=settings)) as client:
+        Patient.go.clear()
+        Patient.begun.clear()
+        first = post(client, "rows/audit-jobs", **body).headers["location"]
+        assert Patient.begun.wait(30)
+        shown = client.get(first).json()
+        assert (shown["state"], shown["done"], shown["total"], shown["result"]) == ("running", 0, 3, None)
+        assert "1 of 3" in shown["message"]
+        full = post(client, "rows/audit-jobs", **body)
+        assert "at most 1 audits at once" in problem(full, 429)
+        assert int(full.headers["retry-after"]) > 0
+        assert ok(client, "rows/predict", rows=[{}], top=1)  # an audit does not block the event loop
+        assert client.run(client.asgi.delete(first)).status_code == 204
+        problem(client.get(first), 404)
+        problem(post(client, "rows/audit-jobs", **body), 429)  # it runs until its next report
+        Patient.go.set()
+        end = time.monotonic() + 60
+        while (second := post(client, "rows/audit-jobs", **body)).status_code == 429:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert wait_for_job(client, second.headers["location"])["state"] == "done"
+
+
+def test_only_the_latest_results_are_kept(client, planted_rows, monkeypatch):
+    monkeypatch.setattr(jobs, "MAX_FINISHED_AUDITS", 2)
+    body = audit_body(planted_rows, folds=2)
+    locations = []
+    for _ in range(3):
+        locations.append(post(client, "rows/audit-jobs", **body).headers["location"])
+        wait_for_job(client, locations[-1])
+    assert [client.get(location).status_code for location in locations] == [404, 200, 200]
+
+
+def test_a_server_without_audit_jobs_says_so(low_rank, planted_rows):
+    with client_of(create_app({"rows": low_rank}, settings=replace(LOCAL, max_audit_jobs=0))) as client:
+        assert "without --workers" in problem(post(client, "rows/audit-jobs", **audit_body(planted_rows)), 501)
+
+
 # --- many at once ---------------------------------------------------------------------------------------------------
 
 
@@ -298,7 +450,7 @@ def test_requests_that_come_together_get_each_its_own_rows(low_rank, planted_row
         else:
             check_predictions(answer.json(), low_rank, X, top)
     batches = next(line for line in metrics.splitlines() if line.startswith("labelgap_batch_rows_count"))
-    assert int(batches.split()[-1]) < 60
+    assert float(batches.split()[-1]) < 60
 
 
 def run_batcher(work, scenario, **options):
@@ -389,7 +541,11 @@ def test_what_is_too_much_is_refused(models):
         assert "3 features" in problem(
             post(client, "rows/explain", row={"0": 1, "1": 1, "2": 1}, label=0, top=1), 413
         )
-        ok(client, "tagger/predict", texts=["a" * 50] * 3, top=4)
+        assert "more than 6 scores" in problem(post(client, "tagger/predict", texts=["a"] * 3, top=4), 413)
+        ok(client, "tagger/predict", texts=["a" * 50] * 3, top=2)
+    with client_of(create_app(models, settings=replace(LOCAL, max_work=10))) as client:
+        assert "at most 2 rows" in problem(post(client, "tagger/predict", texts=["a"] * 3), 413)
+        ok(client, "tagger/predict", texts=["a"] * 2)
 
 
 def scope(path="/v1/models/rows/predict", method="POST", headers=()):
@@ -415,9 +571,9 @@ async def call(app, receive):
 class Sleepy(LEML):
     """Takes its time."""
 
-    def predict_topk(self, X, k=5):
+    def rank(self, X, k, **options):
         time.sleep(0.4)
-        return super().predict_topk(X, k)
+        return super().rank(X, k, **options)
 
 
 @pytest.fixture(scope="module")
@@ -466,14 +622,14 @@ def test_a_client_that_goes_away_is_not_answered(sleepy):
 
 def test_an_error_of_ours_is_a_500_that_tells_nothing(low_rank, planted_rows, caplog):
     class Broken(LEML):
-        def predict_topk(self, X, k=5):
+        def rank(self, X, k, **options):
             raise RuntimeError("the secret of the house")
 
     with client_of(create_app({"rows": Broken(2, random_state=0).fit(*planted_rows)}, settings=LOCAL)) as client:
         answer = post(client, "rows/predict", rows=[{}], top=1)
         assert "secret" not in problem(answer, 500)
         assert answer.headers["x-content-type-options"] == "nosniff"
-        ok(client, "rows/predict", rows=[{}])  # without top there is no predict_topk
+        ok(client, "rows/predict", rows=[{}])  # without top there is no ranking
     assert "the secret of the house" in caplog.text
 
 
@@ -516,6 +672,9 @@ def test_a_token_opens_everything_and_nothing_else_does(models):
         ("[::1]:8000", 200),
         ("evil.example", 421),
         ("localhost.evil", 421),
+        ("[::1].evil.com", 421),
+        ("localhost:80@evil.com", 421),
+        ("localhost:123456", 421),
         ("", 421),
     ],
 )
@@ -570,7 +729,7 @@ def test_a_name_is_never_a_path(client, name, tail):
 
 BAD_BODIES = [
     (b"", 400), (b"{", 400), (b"\xff\xfe", 400), (b"[" * 100_000, 400), (b'{"rows": [{"0": NaN}]}', 422),
-    (b'{"rows": [{"0": 1e999}]}', 422), (b'{"rows": [{"0": 1e200}]}', 422), (b'{"rows": [{"0": "1"}]}', 422),
+    (b'{"rows": [{"0": 1e999}]}', 400), (b'{"rows": [{"0": 1e200}]}', 422), (b'{"rows": [{"0": "1"}]}', 422),
     (b'{"rows": [{"-1": 1}]}', 422), (b'{"rows": [{"' + b"9" * 5000 + b'": 1}]}', 422), (b"[]", 422), (b"null", 422),
     (b'{"rows": [{}], "dense": [[]]}', 422), (b"{}", 422), (b'{"texts": ["a"]}', 422), (b'{"dense": [[1]]}', 422),
     (b'{"rows": []}', 422), (b'{"rows": [{}], "top": 0}', 422), (b'{"rows": [{}], "top": true}', 422),
@@ -609,7 +768,7 @@ def test_the_api_keeps_to_its_schema(models):
     settings = Settings(hosts=("testserver",), timeout=5)
     schema = schemathesis.openapi.from_asgi("/openapi.json", create_app(models, settings=settings))
     operations = [operation.ok() for operation in schema.get_all_operations()]
-    assert len(operations) == 9
+    assert len(operations) == 13
     for operation in operations:
 
         @hypothesis_settings(
@@ -638,11 +797,11 @@ def test_what_would_open_a_door_is_refused(low_rank):
     with pytest.raises(ValueError, match="token is empty"):
         Settings(token="")
     for token in ("schl\u00fcssel", " key", "key ", "key\n", "\u30ad\u30fc"):
-        with pytest.raises(ValueError, match=r"token has .* where no header can carry it"):
+        with pytest.raises(ValueError, match=r"token contains .* which an HTTP header cannot carry"):
             Settings(token=token)
     assert Settings(token="open, sesame!").token == "open, sesame!"
-    with pytest.raises(ValueError, match="model name 'a\"b' must be of letters"):
-        Served('a"b', low_rank)
+    with pytest.raises(ValueError, match="model name 'a\"b' is invalid; use letters"):
+        ServedModel('a"b', low_rank)
 
 
 def test_without_data_the_page_lets_a_text_be_tried(models):
@@ -673,8 +832,8 @@ def test_extensions_come_after_the_api(models):
 
 @pytest.mark.parametrize("given", ["a b=x", "../=x", "=x", "x" * 200, "<b>=x", ".hidden"])
 def test_names_of_models_are_plain(given):
-    with pytest.raises(ValueError, match="cannot be called"):
-        named(given)
+    with pytest.raises(ValueError, match="not a valid model name"):
+        split_model_source(given)
 
 
 def test_models_stay_in_their_files(low_rank, tmp_path):
@@ -683,7 +842,7 @@ def test_models_stay_in_their_files(low_rank, tmp_path):
     assert list(models) == ["mine", "other"]
     array = models["mine"].label_factors_
     assert isinstance(array.base, np.memmap)
-    with pytest.raises(ValueError, match="one name"):
+    with pytest.raises(ValueError, match="the same name"):
         open_models([str(tmp_path / "mine.labelgap")] * 2)
 
 
@@ -728,8 +887,8 @@ async def exchange(port, *pieces, pause=0.0):
 
 
 def test_bad_connections_end_and_good_ones_go_on(low_rank, monkeypatch):
-    monkeypatch.setattr(protocol, "HEAD_TIMEOUT", 0.3)
-    monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "HEADER_TIMEOUT_SECONDS", 0.3)
+    monkeypatch.setattr(middleware, "DRAIN_SECONDS", 0.2)
     head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
     post_head = b"POST /v1/models/rows/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     chunk = b"20000\r\n" + b" " * 0x20000 + b"\r\n"
@@ -772,7 +931,9 @@ def test_the_command_refuses_what_is_unsafe_or_not_there(model_file):
     assert "--token" in refused(model_file, "--host", "0.0.0.0")
     assert "--data" in refused(model_file, "--reviews", "reviews.sqlite")
     assert "There is no model" in refused(model_file.with_name("none"))
-    assert "make --token (LABELGAP_TOKEN) of printable ASCII" in refused(model_file, "--token", "schl\u00fcssel")
+    assert "use printable ASCII characters for --token (LABELGAP_TOKEN)" in refused(
+        model_file, "--token", "schl\u00fcssel"
+    )
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "another --host or --port" in refused(model_file, "--port", taken.getsockname()[1])
 
@@ -796,6 +957,51 @@ def workers_of(pid):
         ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)], capture_output=True, text=True, check=False
     )
     return {int(line.split()[0]) for line in shown.stdout.splitlines() if "spawn_main" in line}
+
+
+def metric(text, name):
+    """Return the sum of the samples of a metric whose line begins with a name and labels."""
+    return sum(float(line.split()[-1]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_metrics_add_up_over_workers_and_forget_dead_ones(model_file):
+    requests = 'labelgap_requests_total{method="POST",route="/v1/models/{name}/predict",status="200"}'
+    with server(model_file, "--workers", "2") as (process, url):
+
+        def ask():
+            httpx.post(f"{url}/v1/models/mine/predict", json={"rows": [{"0": 1.0}]}, timeout=60).raise_for_status()
+
+        def shown():
+            return httpx.get(f"{url}/metrics", timeout=60).text
+
+        n_asked, pids = 0, set()
+        end = time.monotonic() + 120
+        while len(pids) < 2:  # each new connection may reach either worker
+            assert time.monotonic() < end
+            ask()
+            n_asked += 1
+            pids = {path.stem.rpartition("_")[2] for path in metrics_folder(process.pid).glob("histogram_*.db")}
+        assert [metric(shown(), requests) for _ in range(6)] == [n_asked] * 6
+        assert metric(shown(), "labelgap_batch_rows_sum") == n_asked
+        assert metric(shown(), "labelgap_rows_waiting") == 0
+        os.kill(min(workers_of(process.pid)), signal.SIGKILL)
+        ask()
+        assert metric(shown(), requests) == n_asked + 1  # counts of a dead worker stay
+
+        def gauges():
+            return {int(path.stem.rpartition("_")[2]) for path in metrics_folder(process.pid).glob("gauge_live*.db")}
+
+        end = time.monotonic() + 60
+        while not gauges() <= workers_of(process.pid):  # until the server has noticed the dead worker
+            assert time.monotonic() < end
+            shown()
+            time.sleep(0.1)
+
+
+def metrics_folder(pid):
+    """Return the folder in which the workers of a server add up their metrics."""
+    environment = Path(f"/proc/{min(workers_of(pid))}/environ").read_text().split("\0")
+    return Path(next(one.partition("=")[2] for one in environment if one.startswith("PROMETHEUS_MULTIPROC_DIR=")))
 
 
 def test_a_server_outlives_a_killed_worker_and_answers_before_it_stops(model_file):

@@ -15,10 +15,10 @@ from labelgap.datasets import make_low_rank
 from labelgap.kernels import BACKENDS, cpu, namespace, qr
 from labelgap.kernels.shards import ShardedArray, ShardedBackend
 from labelgap.losses import LOSSES
-from labelgap.objectives import Problem, SideData, bind, label_cells, solve, start
+from labelgap.objectives import Problem, SideData, bind, bind_label_cells, solve, start
 from labelgap.objectives.cells import Weights
-from labelgap.objectives.one_class import OneClass
-from labelgap.objectives.problem import Options, Penalties, graph_terms
+from labelgap.objectives.positive_unlabelled import PositiveUnlabelled
+from labelgap.objectives.problem import Options, Penalties, make_graph_terms
 from labelgap.observations import as_labels
 from labelgap.solvers import Direct, NewtonCG
 
@@ -44,17 +44,17 @@ SIDE = {
 
 
 def squared(data):
-    return label_cells(data.labels, LOSSES["squared"](), data.backend, data.dtype)
+    return bind_label_cells(data.labels, LOSSES["squared"](), data.backend, data.dtype)
 
 
 def logistic(data):
-    return label_cells(data.labels, LOSSES["logistic"](), data.backend, data.dtype)
+    return bind_label_cells(data.labels, LOSSES["logistic"](), data.backend, data.dtype)
 
 
 def one_class(data):
     weights = Weights.of(np.linspace(0.1, 0.3, N)[:, None], np.linspace(0.5, 1, L)[:, None])
-    form = OneClass(LOSSES["logistic"](), LOSSES["squared"](), -1.0, weights)
-    return replace(form, importance=data.importance).cells(data.labels.positives, data.backend, data.dtype)
+    form = PositiveUnlabelled(LOSSES["logistic"](), LOSSES["squared"](), -1.0, weights)
+    return replace(form, importance=data.importance).bind(data.labels.positives, data.backend, data.dtype)
 
 
 CASES = {
@@ -68,7 +68,7 @@ CASES = {
 def problem_of(backend, case, side, features):
     cells, Y = CASES[case]
     data = bind(features, as_labels(Y), backend, float, constant=True, side=SIDE[side])
-    terms = graph_terms(data.row_graph, 0.5), graph_terms(data.label_graph, 0.5)
+    terms = make_graph_terms(data.row_graph, 0.5), make_graph_terms(data.label_graph, 0.5)
     return Problem(backend, cells(data), data.left, data.right, Penalties(0.3, 0.7), *terms)
 
 
@@ -102,10 +102,13 @@ def test_four_shards_take_the_path_of_the_whole(case, side, form, solutions):
     for backend in (cpu, FOUR):
         problem, iterates = problem_of(backend, case, side, X), []
         fit = start(problem, K, init="svd", random_state=np.random.RandomState(0), dtype="float64")
-        exact = problem.given_right(fit.H).model(fit.W).kronecker.exact
+        exact = problem.objective_in_left(fit.H).model(fit.W).kronecker.exact
         keep = iterates.append
         options = Options(
-            problem.solver("auto"), 6, 0.0, callbacks=[lambda told, keep=keep: keep((told[2], told[3])) and False]
+            problem.make_solver("auto"),
+            6,
+            0.0,
+            callbacks=[lambda told, keep=keep: keep((told[2], told[3])) and False],
         )
         solutions.clear()
         solve(problem, fit, options)
@@ -132,13 +135,13 @@ def test_memory_is_no_higher(case, form):
         tracemalloc.start()
         bound = bind(X, known, backend, float, constant=True)
         if case == "one-class":
-            form_ = OneClass(LOSSES["logistic"](), LOSSES["squared"](), -1.0, Weights.of(1.0, 0.1))
-            cells = form_.cells(known.positives, backend, float)
+            form_ = PositiveUnlabelled(LOSSES["logistic"](), LOSSES["squared"](), -1.0, Weights.of(1.0, 0.1))
+            cells = form_.bind(known.positives, backend, float)
         else:
             cells = CASES[case][0](bound)
         problem = Problem(backend, cells, bound.left, bound.right, Penalties(0.3, 0.3))
         fit = start(problem, 16, init="svd", random_state=np.random.RandomState(0), dtype="float64")
-        solve(problem, fit, Options(problem.solver("auto"), 2, 0.0))
+        solve(problem, fit, Options(problem.make_solver("auto"), 2, 0.0))
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert peaks[3] <= 1.02 * peaks[2], f"{peaks[3] / peaks[2]:.3f}"
@@ -164,7 +167,7 @@ def test_fewer_rows_than_shards(rows):
         data = bind(X, labels, backend, float, constant=True)
         problem = Problem(backend, squared(data), data.left, data.right, Penalties(0.3, 0.3))
         fit = start(problem, 1, init="svd", random_state=np.random.RandomState(0), dtype="float64")
-        values.append(solve(problem, fit, Options(problem.solver("auto"), 3, 0.0)).history)
+        values.append(solve(problem, fit, Options(problem.make_solver("auto"), 3, 0.0)).history)
     np.testing.assert_allclose(*values)
 
 
@@ -206,7 +209,7 @@ def test_functions_of_the_namespace():
     Q, R = qr(S)
     np.testing.assert_allclose(FOUR.to_numpy(Q @ R), A, atol=1e-12)
     np.testing.assert_allclose(Q.T @ Q, np.eye(3), atol=1e-12)
-    with pytest.raises(IndexError, match="shards"):
+    with pytest.raises(IndexError, match="all rows"):
         S[0]
 
 
@@ -234,9 +237,12 @@ def test_kernels_on_shards(transposed):
     ours, theirs = cpu.cells_model(cell, whole, *left), FOUR.cells_model(cell, shards, *right)
     assert theirs.value == pytest.approx(ours.value)
     same(ours.gradient, theirs.gradient)
-    same(ours.weights, theirs.weights)
-    same(cpu.column_sums(whole, ours.curvature), FOUR.column_sums(shards, theirs.curvature))
-    hessp = cpu.cells_hessp(whole, ours.curvature, *left), FOUR.cells_hessp(shards, theirs.curvature, *right)
+    same(ours.row_curvature, theirs.row_curvature)
+    same(cpu.column_sums(whole, ours.cell_curvature), FOUR.column_sums(shards, theirs.cell_curvature))
+    hessp = (
+        cpu.cells_hessp(whole, ours.cell_curvature, *left),
+        FOUR.cells_hessp(shards, theirs.cell_curvature, *right),
+    )
     same(*hessp)
     scores = cpu.sddmm(whole, *left), FOUR.sddmm(shards, *right)
     line = (
@@ -248,7 +254,7 @@ def test_kernels_on_shards(transposed):
     assert FOUR.all_value(*fixed[1], *right) == pytest.approx(cpu.all_value(*fixed[0], *left))
     ours, theirs = cpu.all_model(*fixed[0], *left), FOUR.all_model(*fixed[1], *right)
     same(ours.gradient, theirs.gradient)
-    same(ours.weights, theirs.weights)
+    same(ours.row_curvature, theirs.row_curvature)
     same(cpu.all_hessp(*fixed[0], left[0], *left), FOUR.all_hessp(*fixed[1], right[0], *right))
 
 

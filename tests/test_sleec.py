@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
-from labelgap.estimators.local import ROWS_PER_CLUSTER, number_of_clusters
-from labelgap.runtime import in_parallel, n_threads, threads
+from labelgap.estimators.local import ROWS_PER_CLUSTER, choose_n_clusters
+from labelgap.runtime import n_threads, run_parallel, threads
 
 NAN = np.nan
 
@@ -281,7 +281,7 @@ def test_the_first_learners_are_the_smaller_ensemble(make):
 
 def test_the_number_of_clusters_follows_the_rows():
     sizes = (1, 5_999, 11_999, 12_000, 17_999, 60_000)
-    assert [number_of_clusters(None, n, ROWS_PER_CLUSTER) for n in sizes] == [1, 1, 1, 2, 2, 10]
+    assert [choose_n_clusters(None, n, ROWS_PER_CLUSTER) for n in sizes] == [1, 1, 1, 2, 2, 10]
     n = 2 * ROWS_PER_CLUSTER
     X = np.random.default_rng(0).standard_normal((n, 2))
     model = LabelKNN(1, n_clusters=None, random_state=0).fit(X, X > 0)
@@ -317,13 +317,13 @@ def test_threads_change_nothing(make, setting, ensemble, sparse):
 
 def test_tasks_share_the_threads():
     with threads(5):
-        assert list(in_parallel([n_threads] * 2)) == [2, 2]
-        assert list(in_parallel([n_threads] * 9)) == [1] * 9
-        assert list(in_parallel([n_threads])) == [5]
-        assert list(in_parallel([])) == []
+        assert list(run_parallel([n_threads] * 2)) == [2, 2]
+        assert list(run_parallel([n_threads] * 9)) == [1] * 9
+        assert list(run_parallel([n_threads])) == [5]
+        assert list(run_parallel([])) == []
         assert n_threads() == 5
     with threads(1):
-        assert list(in_parallel([n_threads] * 3)) == [1, 1, 1]
+        assert list(run_parallel([n_threads] * 3)) == [1, 1, 1]
 
 
 @pytest.mark.parametrize("n_jobs", [1, 2])
@@ -338,7 +338,7 @@ def test_the_error_of_a_task_comes_out_and_those_that_wait_are_not_begun(n_jobs)
         done.append(1)
 
     with threads(n_jobs), pytest.raises(RuntimeError, match="no"):
-        list(in_parallel([fail, *[work] * 300]))
+        list(run_parallel([fail, *[work] * 300]))
     assert len(done) < (1 if n_jobs == 1 else 300)
 
 

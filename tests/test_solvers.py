@@ -15,10 +15,10 @@ from labelgap.solvers import (
     alternate,
     backtrack,
     conjugate_gradient,
-    leading_right_vectors,
+    find_right_vectors,
 )
 from labelgap.solvers.base import Fit, Kronecker, Model, inner
-from labelgap.solvers.kronecker import Rotated, preconditioner
+from labelgap.solvers.linear_systems import RotatedSystem, make_preconditioner
 
 
 def positive_definite(n, seed, condition=1e3):
@@ -169,7 +169,7 @@ def sandwich(n, d, k, seed):
 @pytest.mark.parametrize("by_eigenvectors", [True, False])
 def test_direct_solves_the_sylvester_equation(shape, by_eigenvectors, monkeypatch):
     if not by_eigenvectors:
-        monkeypatch.setattr("labelgap.objectives.features.EIGEN_LIMIT", 0)
+        monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
     objective, A, M, R = sandwich(*shape, seed=8)
     d, k = R.shape
     found = Direct(tol=1e-11, max_iter=500).minimize(objective, np.random.default_rng(0).standard_normal((d, k)))
@@ -186,15 +186,15 @@ def test_direct_refuses_what_it_cannot_solve():
 
 def test_rotation_without_data_is_refused():
     with pytest.raises(ValueError, match="nothing to rotate"):
-        Rotated(Kronecker(1.0), np.dtype(float))
-    assert preconditioner(Kronecker(1.0), np.dtype(float)) is None
-    assert preconditioner(None, np.dtype(float)) is None
+        RotatedSystem(Kronecker(1.0), np.dtype(float))
+    assert make_preconditioner(Kronecker(1.0), np.dtype(float)) is None
+    assert make_preconditioner(None, np.dtype(float)) is None
 
 
 def test_the_diagonal_serves_where_eigenvectors_do_not(monkeypatch):
-    monkeypatch.setattr("labelgap.objectives.features.EIGEN_LIMIT", 0)
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
     objective, A, M, _ = sandwich(20, 6, 3, seed=9)
-    apply = preconditioner(objective.model(np.zeros((6, 3))).kronecker, np.dtype(float))
+    apply = make_preconditioner(objective.model(np.zeros((6, 3))).kronecker, np.dtype(float))
     diagonal = np.outer((A**2).sum(0), np.diag(M)) + 0.7
     np.testing.assert_allclose(apply(np.ones((6, 3))), 1 / diagonal)
 
@@ -202,7 +202,7 @@ def test_the_diagonal_serves_where_eigenvectors_do_not(monkeypatch):
 def test_subspace_iteration_finds_the_leading_directions():
     rng = np.random.default_rng(10)
     A = rng.standard_normal((80, 8)) @ np.diag([9, 7, 5, 3, 1, 0.5, 0.1, 0.01]) @ rng.standard_normal((8, 50))
-    values, V = leading_right_vectors(A.dot, A.T.dot, 50, 3, random_state=np.random.RandomState(0))
+    values, V = find_right_vectors(A.dot, A.T.dot, 50, 3, random_state=np.random.RandomState(0))
     _, expected_values, Vt = scipy.linalg.svd(A)
     np.testing.assert_allclose(values, expected_values[:3], rtol=1e-8)
     np.testing.assert_allclose(np.abs(np.sum(V.T * Vt[:3], axis=1)), 1, rtol=1e-8)
@@ -211,11 +211,11 @@ def test_subspace_iteration_finds_the_leading_directions():
 class Scalars:
     """F(w, h) = ½ (2 − w h)² + ½ (w² + h²)/2, minimal at w = h = √(3/2)."""
 
-    def given_right(self, H):
+    def objective_in_left(self, H):
         return Sum([Quadratic(H.T @ H, 2 * H.T), Ridge(0.5)], constant=2.0 + 0.25 * inner(H, H))
 
-    def given_left(self, W):
-        return self.given_right(W)
+    def objective_in_right(self, W):
+        return self.objective_in_left(W)
 
     def balance(self, W, H):
         return W, H, 0.0

@@ -9,10 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from labelgap.cli import app
-from labelgap.reproduce import Options, list_experiments
-from labelgap.reproduce.records import Report, Row
-from labelgap.reproduce.report import write_json
-from labelgap.reproduce.summary import is_reached, read_rows, summarize
+from labelgap_papers import RunOptions, list_experiments
+from labelgap_papers.experiments import Report, TableRow
+from labelgap_papers.reports import is_reached, read_rows, summarize, write_json
 
 REPOSITORY = list_experiments()["repository/table-1"]
 
@@ -20,14 +19,14 @@ REPOSITORY = list_experiments()["repository/table-1"]
 def measured(better_by, *, only=lambda number: True, seeds=1):
     """Rows of the repository's table, each better than the paper's by so much."""
     return [
-        Row(REPOSITORY.name, n.setting, n.metric, n.value, (n.value + better_by,) * seeds, ({},) * seeds)
+        TableRow(REPOSITORY.name, n.setting, n.metric, n.value, (n.value + better_by,) * seeds, ({},) * seeds)
         for n in REPOSITORY.numbers
         if only(n)
     ]
 
 
 def write(rows, path, seeds=1):
-    write_json(Report([REPOSITORY], Options(seeds=seeds), rows), ["labelgap"], path)
+    write_json(Report([REPOSITORY], RunOptions(seeds=seeds), rows), ["labelgap"], path)
 
 
 def line_of(page, name):
@@ -101,7 +100,7 @@ def test_the_command_writes_the_page(tmp_path):
 def test_no_folder(tmp_path):
     shown = summary(tmp_path / "nowhere")
     assert shown.exit_code == 1
-    assert "is no folder" in shown.output
+    assert "is not a folder" in shown.output
 
 
 @pytest.mark.parametrize("content", ["{", "[]", json.dumps({"rows": [{"experiment": "x"}]})])
@@ -109,5 +108,5 @@ def test_a_file_that_holds_no_results(tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
     shown = summary(tmp_path)
     assert shown.exit_code == 1
-    assert "bad.json holds no results" in shown.output
+    assert "bad.json is not a file of results" in shown.output
     assert not (tmp_path / "README.md").exists()

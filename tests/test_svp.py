@@ -9,10 +9,10 @@ from sklearn.preprocessing import normalize
 
 from labelgap.kernels import cpu
 from labelgap.objectives import start
-from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
+from labelgap.objectives.embeddings import Neighborhood, find_label_neighbors
 from labelgap.runtime import threads
 from labelgap.solvers import NewtonCG, Status, alternate
-from labelgap.solvers.svp import svp
+from labelgap.solvers.spectral import svp
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def label_vectors(n=200, L=80, mean=3.0, seed=0):
 
 
 def neighbors(vectors, count, seed=0):
-    return label_neighbors(vectors, count, cpu, np.random.RandomState(seed))
+    return find_label_neighbors(vectors, count, cpu, np.random.RandomState(seed))
 
 
 def pattern(targets):
@@ -299,7 +299,7 @@ def test_the_residual_against_a_dense_one(dtype, tol):
 
 def test_the_asymmetric_objective():
     targets, alpha = neighbors(label_vectors(60), 9), 0.3
-    problem = Neighborhood(targets, cpu, "float64").asymmetric(alpha)
+    problem = Neighborhood(targets, cpu, "float64").make_asymmetric_problem(alpha)
 
     def brute_force(Z, W):
         rest = (targets.toarray() - Z @ W.T)[pattern(targets)]

@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 
 from labelgap import LEML, BinaryRelevance, Labels, OneClassMF, Tagger, load
-from labelgap.estimators.text.vectorizers import learn_words, plain_text
+from labelgap.estimators.tagger import learn_words, plain_text
 from labelgap.persistence import ModelFileError
 
 WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
@@ -147,7 +147,7 @@ def test_a_loaded_model_takes_texts(fitted, mmap, tmp_path):
 def test_parts_that_do_not_belong_together(fitted, tmp_path):
     fitted.idf_ = fitted.idf_[:-1]
     fitted.save(tmp_path / "model")
-    with pytest.raises(ModelFileError, match="does not hold together"):
+    with pytest.raises(ModelFileError, match="is inconsistent"):
         load(tmp_path / "model")
 
 
@@ -158,9 +158,9 @@ def test_parts_that_do_not_belong_together(fitted, tmp_path):
     ("X", "message"),
     [
         ("one text", r"X is one text; pass a list of texts"),
-        ([["a"], ["b"]], r"X has shape \(2, 1\); pass a list of texts"),
+        ([["a"], ["b"]], r"X holds \['a'\] at position 0, which is not a text"),
         (np.eye(2), r"X has shape \(2, 2\)"),
-        (["a b", None], "X holds None at place 1, which is no text"),
+        (["a b", None], "X holds None at position 1, which is not a text"),
         (["", " "], "X has no words to learn from .* lower min_count=2"),
         (["a", "b"], "X has no words to learn from .* lower min_count=2"),
         ([], "X has no texts"),
@@ -175,7 +175,7 @@ def test_what_is_no_text(X, message):
     ("parameters", "message"),
     [
         ({"words": "magic"}, "words='magic' is not known"),
-        ({"ngrams": (2, 1)}, r"ngrams=\(2, 1\) is no range"),
+        ({"ngrams": (2, 1)}, r"ngrams=\(2, 1\) is not a range"),
         ({"min_count": 0}, "min_count=0 is out of range"),
         ({"label_names": ["a"]}, "label_names has 1 names for 3 labels"),
         ({"estimator": BinaryRelevance(-1.0)}, "alpha=-1.0 is out of range"),

@@ -20,10 +20,15 @@ from labelgap.datasets import make_low_rank, read_records, write_records
 from labelgap.methods import list_classes
 from labelgap.metrics import PrecisionAtK
 from labelgap.model_selection import SPACES, engine, get_criterion, select
-from labelgap.model_selection.engine import Starts, binds
-from labelgap.model_selection.plan import Plan, stride
-from labelgap.model_selection.spaces import WITHOUT, space_of
-from labelgap.model_selection.splits import split
+from labelgap.model_selection.candidates import (
+    REASONS_WITHOUT_SPACE,
+    PathParameter,
+    Plan,
+    compute_stride,
+    get_space,
+)
+from labelgap.model_selection.engine import WarmStarts, can_share_rows
+from labelgap.model_selection.splits import split_data
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +92,7 @@ def test_one_candidate_is_fitted_whatever_the_budget(data, timed):
     assert found.estimator.a == 4
 
 
-def test_without_a_budget_every_candidate_of_a_grid_is_tried_in_order(data, timed):
+def test_without_a_budget_every_candidate_of_a_grid_is_tried_iter_in_order(data, timed):
     found = tune(Timed(), data.X, data.Y, **timed)
     assert tried(found) == list(range(10))
     assert (found.status, found.params, found.n_candidates) == ("finished", {"a": 6}, 10)
@@ -102,8 +107,9 @@ def test_with_a_budget_the_promising_come_first_and_the_rest_later(data, timed):
 
 def test_folds_share_the_seconds(data, timed):
     found = tune(Timed(), data.X, data.Y, n_folds=3, budget=10.0, **timed)
-    assert [row["seconds"] for row in found.table] == [3.0, 3.0]  # a third candidate would end at 9, the fit at 10.25
-    assert Timed.now == 7.0
+    # The second candidate is clearly worse on its first fold. A fourth would end at 10, the fit at 11.25.
+    assert [row["seconds"] for row in found.table] == [3.0, 1.0, 3.0]
+    assert Timed.now == 8.0
 
 
 # --- what is tried -------------------------------------------------------------------------------------------------
@@ -113,7 +119,7 @@ def test_folds_share_the_seconds(data, timed):
 @pytest.mark.parametrize("own", [0, 7, 23])
 def test_a_hill_is_climbed_in_a_few_steps(top, own):
     plan, seen = Plan([{"a": list(range(24))}], {"a": own}), []
-    for point in plan.best_first(lambda: min(seen, key=lambda p: abs(p[1] - top))):
+    for point in plan.iter_best_first(lambda: min(seen, key=lambda p: abs(p[1] - top))):
         seen.append(point)
     assert (0, top) in seen
     assert seen[0] == (0, own)
@@ -126,7 +132,7 @@ def test_a_hill_in_two_dimensions_with_a_choice():
     def height(point):
         return -abs(point[1] - 9) - 2 * (point[2] != 2) - abs(point[3] - 0)
 
-    for point in plan.best_first(lambda: max(seen, key=height)):
+    for point in plan.iter_best_first(lambda: max(seen, key=height)):
         seen.append(point)
     assert (0, 9, 2, 0) in seen
     assert len(seen) < len(plan) / 3
@@ -135,15 +141,15 @@ def test_a_hill_in_two_dimensions_with_a_choice():
 
 def test_several_grids_and_every_point_once():
     plan, seen = Plan([{"a": [1, 2]}, {"b": [1, 2, 3], "c": ["x", "y"]}, {}]), []
-    for point in plan.best_first(lambda: seen[-1], every=True):
+    for point in plan.iter_best_first(lambda: seen[-1], exhaustive=True):
         seen.append(point)
     assert len(seen) == len(set(seen)) == len(plan) == 9
-    assert sorted(seen) == sorted(plan.in_order())
+    assert sorted(seen) == sorted(plan.iter_in_order())
 
 
 def test_the_stride_leaves_a_few_steps():
     for n in range(1, 200):
-        assert 1 <= len(range(0, n, stride(range(n)))) <= 9
+        assert 1 <= len(range(0, n, compute_stride(range(n)))) <= 9
 
 
 # --- nothing leaks -------------------------------------------------------------------------------------------------
@@ -197,13 +203,13 @@ def test_held_out_rows_are_not_trained_on(data, timed):
 
 @pytest.mark.parametrize("metric", ["P@1", "P@3", "recall@2", "AUC"])
 def test_held_out_positives_are_ranked_among_cells_that_are_no_known_positives(data, metric):
-    fold = split(None, Labels(data.Y), "positives", 0.3, 0)
+    fold = split_data(None, Labels(data.Y), "positives", 0.3, 0)
     model = OneClassMF(3, random_state=0).fit(None, fold.Y_train)
     scores = model.decision_function(None)
     truth = fold.Y_valid.toarray()
     truth[fold.Y_train.toarray() == 1] = np.nan
     expected = get_criterion(metric).measure.fresh().update(truth, scores).compute()
-    assert get_criterion(metric).of(model, fold.X_valid, fold.Y_valid, fold.seen) == pytest.approx(expected)
+    assert get_criterion(metric).score(model, fold.X_valid, fold.Y_valid, fold.seen) == pytest.approx(expected)
 
 
 def test_a_row_whose_labels_are_all_seen():
@@ -214,8 +220,8 @@ def test_a_row_whose_labels_are_all_seen():
         def predict_topk(self, X, k):
             return np.array([[0, 1, 2]])[:, :k], np.array([[3.0, 2.0, 1.0]])[:, :k]
 
-    assert get_criterion(PrecisionAtK(1)).of(Fixed(), [[0]], Labels([[0, 0, 1]]), seen) == 1.0
-    assert get_criterion(PrecisionAtK(2)).of(Fixed(), [[0]], Labels([[0, 0, 1]]), seen) == 0.5
+    assert get_criterion(PrecisionAtK(1)).score(Fixed(), [[0]], Labels([[0, 0, 1]]), seen) == 1.0
+    assert get_criterion(PrecisionAtK(2)).score(Fixed(), [[0]], Labels([[0, 0, 1]]), seen) == 0.5
 
 
 @pytest.mark.parametrize(
@@ -230,7 +236,7 @@ def test_a_row_whose_labels_are_all_seen():
 )
 def test_what_is_held_out_by_default(data, estimator, X, gaps, expected):
     Y = hide_cells(data.Y, 0.7, random_state=0) if gaps else data.Y
-    grid = {name: [getattr(estimator, name)] for name in list(space_of(estimator))[:1]}
+    grid = {name: [getattr(estimator, name)] for name in list(get_space(estimator))[:1]}
     found = tune(estimator, data.X if X else None, Y, grid=grid, refit=False, random_state=0)
     assert found.hold_out == expected
     assert np.isfinite(found.score)
@@ -275,13 +281,13 @@ def test_the_last_fit_starts_from_nothing(data):
 
 def test_factors_are_a_start_for_stronger_penalties_only(data):
     """Directions that a strong penalty took away are hard to find again."""
-    starts = Starts(("alpha", True))
+    starts = WarmStarts(PathParameter("alpha", True))
     fitted = {alpha: LEML(n_components=3, alpha=alpha, random_state=0).fit(data.X, data.Y) for alpha in (400.0, 1.0)}
-    starts.keep({"alpha": 400.0}, 0, fitted[400.0])
-    assert starts.nearest({"alpha": 0.1}, 0) is None
-    starts.keep({"alpha": 1.0}, 0, fitted[1.0])
+    starts.store({"alpha": 400.0}, 0, fitted[400.0])
+    assert starts.find_weaker({"alpha": 0.1}, 0) is None
+    starts.store({"alpha": 1.0}, 0, fitted[1.0])
     for alpha, near in ((2.0, 1.0), (399.0, 1.0), (500.0, 400.0)):
-        assert starts.nearest({"alpha": alpha}, 0) is fitted[near]
+        assert starts.find_weaker({"alpha": alpha}, 0) is fitted[near]
 
 
 @pytest.mark.parametrize("budget", [None, 5])
@@ -302,13 +308,13 @@ def test_of_equals_the_strongest_penalty_or_the_own_one_is_chosen(data, budget):
 
 
 def test_starts_are_of_the_same_fold_and_the_same_other_parameters(data):
-    starts = Starts(("alpha", True))
+    starts = WarmStarts(PathParameter("alpha", True))
     fitted = LEML(n_components=3, alpha=1.0).fit(data.X, data.Y)
-    starts.keep({"alpha": 1.0, "n_components": 3}, 0, fitted)
-    assert starts.nearest({"alpha": 1.0, "n_components": 3}, 0) is fitted
-    assert starts.nearest({"alpha": 2.0, "n_components": 2}, 0) is None
-    assert starts.nearest({"alpha": 2.0, "n_components": 3}, 1) is None
-    assert not binds(BinaryRelevance())
+    starts.store({"alpha": 1.0, "n_components": 3}, 0, fitted)
+    assert starts.find_weaker({"alpha": 1.0, "n_components": 3}, 0) is fitted
+    assert starts.find_weaker({"alpha": 2.0, "n_components": 2}, 0) is None
+    assert starts.find_weaker({"alpha": 2.0, "n_components": 3}, 1) is None
+    assert not can_share_rows(BinaryRelevance())
 
 
 # --- failures ------------------------------------------------------------------------------------------------------
@@ -347,11 +353,11 @@ def test_ctrl_c_ends_a_selection_at_once(data, timed):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"budget": 0}, "budget=0 is no time"),
+        ({"budget": 0}, "budget=0 is not a duration"),
         ({"n_folds": 0}, "n_folds=0"),
         ({"max_rows": 1}, "max_rows=1"),
         ({"hold_out": "columns"}, "hold_out='columns' is not known; use 'rows', 'cells' or 'positives'"),
-        ({"grid": {"alhpa": [1]}}, "grid names 'alhpa', which is no parameter of LEML"),
+        ({"grid": {"alhpa": [1]}}, "grid names 'alhpa', which is not a parameter of LEML"),
         ({"grid": {"alpha": []}}, "'alpha' need to be a non-empty sequence"),
         ({"share": 2}, "share=2"),
         ({"metric": "magic"}, "metric='magic' is not known"),
@@ -363,7 +369,7 @@ def test_bad_options_are_named(data, options, message):
 
 
 def test_rows_cannot_be_held_out_without_features(data):
-    with pytest.raises(ValueError, match="hold_out='rows' needs features"):
+    with pytest.raises(ValueError, match="hold_out='rows' needs the features"):
         tune(OneClassMF(2), None, data.Y, hold_out="rows")
     with pytest.raises(ValueError, match=r"share=0\.1 of the 2 positives of Y is none"):
         tune(OneClassMF(2), None, np.eye(2), share=0.1)
@@ -451,11 +457,11 @@ def test_observed_is_honoured(data):
 @pytest.mark.parametrize("name", list_classes())
 def test_every_method_has_a_space_or_a_reason(name):
     cls = list_classes()[name]
-    assert (name in SPACES) != (name in WITHOUT)
-    if name in WITHOUT:
-        assert name == "Tagger" or "tune " in WITHOUT[name]
+    assert (name in SPACES) != (name in REASONS_WITHOUT_SPACE)
+    if name in REASONS_WITHOUT_SPACE:
+        assert name == "Tagger" or "tune " in REASONS_WITHOUT_SPACE[name]
         with pytest.raises(ValueError, match=f"{name} has no search space"):
-            space_of(cls())
+            get_space(cls())
         return
     signature = inspect.signature(cls).parameters
     for parameter, values in SPACES[name].items():
@@ -466,7 +472,7 @@ def test_every_method_has_a_space_or_a_reason(name):
 
 
 def test_only_methods_are_listed():
-    assert {*SPACES, *WITHOUT} == set(list_classes())
+    assert {*SPACES, *REASONS_WITHOUT_SPACE} == set(list_classes())
 
 
 @pytest.mark.parametrize("name", sorted(SPACES))
@@ -478,7 +484,7 @@ def test_the_ends_of_a_space_can_be_fitted(data, name):
         if k in estimator.get_params()
     }
     estimator.set_params(**few)
-    grid = [{parameter: [values[0], values[-1]]} for parameter, values in space_of(estimator).items()]
+    grid = [{parameter: [values[0], values[-1]]} for parameter, values in get_space(estimator).items()]
     found = tune(estimator, np.abs(data.X[:60]), data.Y[:60], grid=grid, refit=False, random_state=0)
     assert [row["error"] for row in found.table] == [None] * len(found.table)
 
@@ -538,11 +544,11 @@ def test_a_fixed_option_is_not_searched(table):
     [
         (["--alpha", "1"], "--alpha leave nothing to tune", 2),
         (["--alhpa", "1,2"], "did you mean --alpha", 2),
-        (["--grid", "{"], "--grid is no JSON", 2),
-        (["--grid", '{"alpha": 1}'], "no list of values for each parameter", 2),
+        (["--grid", "{"], "--grid is not JSON", 2),
+        (["--grid", '{"alpha": 1}'], "needs a list of values for each parameter", 2),
         (["--grid", '{"beta": [1]}'], "--grid names 'beta'", 2),
-        (["--output", "nowhere/model"], "--output nowhere/model is in no existing folder", 1),
-        (["--table", "tried.doc"], "the ending says no table", 1),
+        (["--output", "nowhere/model"], "--output nowhere/model is in a folder that does not exist", 1),
+        (["--table", "tried.doc"], "tried.doc is not a table", 1),
         (["--method", "MC1CV"], "MC1CV has no search space", 1),
         (["--hold-out", "columns"], "hold_out='columns'", 1),
     ],

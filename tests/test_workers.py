@@ -15,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from labelgap import LEML
 from labelgap.kernels import cpu
-from labelgap.runtime import in_ranges, threads
+from labelgap.runtime import map_ranges, threads
 
 BOUNDS = list(range(0, 401, 4))
 
@@ -31,14 +31,14 @@ def test_every_piece_is_done_once_and_results_are_in_order(n_jobs):
     with threads(n_jobs):
         for _ in range(20):
             seen.clear()
-            assert in_ranges(work, BOUNDS) == list(pairwise(BOUNDS))
+            assert map_ranges(work, BOUNDS) == list(pairwise(BOUNDS))
             assert seen == Counter(BOUNDS[:-1])
 
 
 def test_threads_work_at_the_same_time():
     meet = threading.Barrier(3)  # nobody passes it alone
     with threads(3):
-        places = in_ranges(lambda start, stop: (meet.wait(30), threading.get_ident())[1], [0, 1, 2, 3])
+        places = map_ranges(lambda start, stop: (meet.wait(30), threading.get_ident())[1], [0, 1, 2, 3])
     assert len(set(places)) == 3
     assert threading.get_ident() in places
 
@@ -57,16 +57,16 @@ def test_an_error_of_the_calling_thread_or_of_another_reaches_the_caller(error):
             done.append(start)
 
         with threads(2), pytest.raises(error, match="wrong"):
-            in_ranges(work, range(10_001))
+            map_ranges(work, range(10_001))
         assert len(done) < 10_000  # what nobody has begun is left
 
 
 def test_pieces_may_share_work_themselves():
     def outer(start, stop):
-        return sum(in_ranges(lambda a, b: b - a, [start, (start + stop) // 2, stop]))
+        return sum(map_ranges(lambda a, b: b - a, [start, (start + stop) // 2, stop]))
 
     with threads(4):
-        assert in_ranges(outer, BOUNDS) == [4] * 100
+        assert map_ranges(outer, BOUNDS) == [4] * 100
 
 
 def test_nobody_waits_for_threads_that_are_busy_elsewhere():
@@ -74,14 +74,14 @@ def test_nobody_waits_for_threads_that_are_busy_elsewhere():
 
     def occupy():
         with threads(2):
-            in_ranges(lambda start, stop: (begun.release(), free.wait(30)), [0, 1, 2])
+            map_ranges(lambda start, stop: (begun.release(), free.wait(30)), [0, 1, 2])
 
     other = threading.Thread(target=occupy)
     other.start()
     try:
         begun.acquire(), begun.acquire()
         with threads(2):
-            assert in_ranges(lambda start, stop: stop, [0, 1, 2]) == [1, 2]  # by the calling thread alone
+            assert map_ranges(lambda start, stop: stop, [0, 1, 2]) == [1, 2]  # by the calling thread alone
     finally:
         free.set()
         other.join()
@@ -93,7 +93,7 @@ def test_what_holds_for_the_caller_holds_for_all():
     seen.set(7)
     large = np.full((4096, 64), 1e30, np.float32)
     with threads(2), np.errstate(over="ignore", invalid="ignore"):
-        assert in_ranges(lambda start, stop: (meet.wait(30), seen.get())[1], [0, 1, 2]) == [7, 7]
+        assert map_ranges(lambda start, stop: (meet.wait(30), seen.get())[1], [0, 1, 2]) == [7, 7]
         assert np.isinf(cpu.matmul(large, large[:64])).all()
 
 

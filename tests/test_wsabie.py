@@ -12,15 +12,20 @@ from sklearn.preprocessing import normalize
 
 import labelgap
 from labelgap import WSABIE, LabelKNN, Labels, hide_cells
-from labelgap.estimators.baselines import warp
-from labelgap.estimators.baselines.wsabie import _as_cells, _as_rows
+from labelgap.baselines import wsabie
+from labelgap.baselines.forest import SparseRows
+from labelgap.baselines.wsabie import AdaGradFactors, to_label_cells
 from labelgap.metrics import precision_at_k
-from labelgap.reproduce.baselines.ranking import DECAYS, STEPS
-from labelgap.reproduce.methods import METHODS, Task
+from labelgap_papers.paper_methods import METHODS, WSABIE_ALPHAS, WSABIE_LEARNING_RATES, Task
 
 # --- the plain twin of the compiled loops ---------------------------------------------------------------------------
 
 WORD = 2**64
+
+
+def to_rows(X):
+    csr = sp.csr_array(X)
+    return SparseRows(csr.indptr, csr.indices, csr.data, csr.shape[1])
 
 
 def plain_draw(state, n):
@@ -86,10 +91,8 @@ def problem(n=12, d=5, L=6, k=3, gaps=False, seed=0):
         Y[rng.random((n, L)) < 0.4] = np.nan
         Y[4] = np.nan
     labels = Labels(Y)
-    factors = [warp.Factors(rng.standard_normal((size, k)), np.full(size, 0.1)) for size in (d, L + 1)]
-    return SimpleNamespace(
-        X=X, Y=Y, rows=_as_rows(sp.csr_array(X), np.float64), cells=_as_cells(labels), W=factors[0], H=factors[1]
-    )
+    factors = [AdaGradFactors(rng.standard_normal((size, k)), np.full(size, 0.1)) for size in (d, L + 1)]
+    return SimpleNamespace(X=X, Y=Y, rows=to_rows(X), cells=to_label_cells(labels), W=factors[0], H=factors[1])
 
 
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
@@ -97,10 +100,10 @@ def problem(n=12, d=5, L=6, k=3, gaps=False, seed=0):
 def test_epochs_are_those_of_the_plain_twin(gaps, alpha):
     p = problem(gaps=gaps)
     plain = [array.copy() for array in (p.W.vectors, p.H.vectors, p.W.squares, p.H.squares)]
-    sampler, state = warp.make_sampler(7, 7, np.float64), [7]
+    sampler, state = wsabie.make_sampler(7, 7, np.float64), [7]
     for step in (0.5, 0.1):
         order = np.random.default_rng(1).permutation(len(p.X))
-        loss = warp.epoch(order, p.rows, p.cells, p.W, p.H, sampler, step, alpha)
+        loss = wsabie.run_epoch(order, p.rows, p.cells, p.W, p.H, sampler, step, alpha)
         assert loss == pytest.approx(plain_epoch(order, p.X, p.Y, *plain, state, step, alpha), rel=1e-9)
     for found, expected in zip((p.W.vectors, p.H.vectors, p.W.squares, p.H.squares), plain, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-8)
@@ -112,10 +115,10 @@ def test_a_step_goes_against_the_gradient():
     rng = np.random.default_rng(3)
     X, Y = rng.standard_normal((1, 4)), np.array([[0, 1, np.nan]])  # negatives of label 1: label 0 and the bar
     W, H, far = rng.standard_normal((4, 3)) / 5, rng.standard_normal((4, 3)) / 5, 1e16
-    features, labels = warp.Factors(W.copy(), np.full(4, far)), warp.Factors(H.copy(), np.full(4, far))
-    sampler = warp.make_sampler(0, 4, np.float64)
-    rows, cells = _as_rows(sp.csr_array(X), np.float64), _as_cells(Labels(Y))
-    warp.epoch(np.array([0]), rows, cells, features, labels, sampler, 1e-6 * np.sqrt(far), 0.0)
+    features, labels = AdaGradFactors(W.copy(), np.full(4, far)), AdaGradFactors(H.copy(), np.full(4, far))
+    sampler = wsabie.make_sampler(0, 4, np.float64)
+    rows, cells = to_rows(X), to_label_cells(Labels(Y))
+    wsabie.run_epoch(np.array([0]), rows, cells, features, labels, sampler, 1e-6 * np.sqrt(far), 0.0)
     state, b = [0], X[0] @ W
     first, second = (plain_violator(state, b, H, wanted, [1], [0, 1]) for wanted in (1, 3))
     phi = [0, 1, 1.5]
@@ -137,9 +140,9 @@ def test_negatives_are_drawn_evenly_among_the_known_ones():
     """With scores that all violate, the first draw counts: label 1 is unknown, label 3 a positive, 5 the bar."""
     H, b = np.zeros((6, 2)), np.ones(2)
     positives, known = np.array([3]), np.array([0, 2, 3, 4])
-    sampler, counts = warp.make_sampler(5, 6, np.float64), np.zeros(6)
+    sampler, counts = wsabie.make_sampler(5, 6, np.float64), np.zeros(6)
     for _ in range(4000):
-        label, rank, excess = warp.violator(sampler, 0, b, H, 3, positives, known, False)
+        label, rank, excess = wsabie.find_violator(sampler, 0, b, H, 3, positives, known, False)
         counts[label] += 1
         assert (rank, excess) == (4, 1.0)
     assert counts[[1, 3]].sum() == 0
@@ -150,10 +153,10 @@ def test_the_rank_is_the_number_of_negatives_by_that_of_draws():
     """One of 99 negatives violates: Φ is of ⌊99 / t⌋ when the t-th draw finds it, and none is found after 99."""
     H, b, none = np.zeros((100, 1)), np.ones(1), np.array([], np.int64)
     H[0], H[42] = 5, 4.5
-    sampler, state = warp.make_sampler(11, 100, np.float64), [11]
+    sampler, state = wsabie.make_sampler(11, 100, np.float64), [11]
     ranks = []
     for _ in range(200):
-        label, rank, excess = warp.violator(sampler, 0, b, H, 0, np.array([0]), none, True)
+        label, rank, excess = wsabie.find_violator(sampler, 0, b, H, 0, np.array([0]), none, True)
         expected = plain_violator(state, b, H, 0, [0], range(99))
         assert (label, rank) == ((-1, 0) if expected is None else expected[:2])
         ranks.append(rank)
@@ -281,8 +284,8 @@ def test_the_tables_choose_steps_and_decay_by_validation(monkeypatch):
     X, Y = ranked(n=100, L=6)
     model, chosen, _ = METHODS["WSABIE"].fit(Task(X, Labels(Y), 400, "squared", seed=3, criteria=("P@1",)))
     *tried, (last, size) = seen
-    assert {(params["learning_rate"], params["alpha"]) for params, _ in tried[len(STEPS) :]} == {
-        (chosen["learning_rate"], alpha) for alpha in DECAYS
+    assert {(params["learning_rate"], params["alpha"]) for params, _ in tried[len(WSABIE_LEARNING_RATES) :]} == {
+        (chosen["learning_rate"], alpha) for alpha in WSABIE_ALPHAS
     }
     assert {size for _, size in tried} == {80}
     assert size == 100
@@ -331,7 +334,7 @@ def test_a_file_that_does_not_hold_together(change, tmp_path):
     model = WSABIE(2, random_state=0).fit(np.eye(4), np.eye(4))
     vars(model).update(change)
     model.save(tmp_path / "model")
-    with pytest.raises(ValueError, match="does not hold together"):
+    with pytest.raises(ValueError, match="is inconsistent"):
         labelgap.load(tmp_path / "model")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from labelgap.cli import LETTERS
+from labelgap.cli import COST_SYMBOLS
 from labelgap.cli import app as command_line
 from labelgap.methods import list_methods
 
@@ -44,11 +44,18 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def methods() -> str:
     """Return the table that `labelgap methods` prints."""
     rows = [
-        [f"{{py:obj}}`~labelgap.{name}`", about.what, about.paper, ", ".join(about.handles), about.fit, about.predict]
+        [
+            f"{{py:obj}}`~labelgap.{name}`",
+            about.summary,
+            about.paper,
+            ", ".join(about.handles),
+            about.fit,
+            about.predict,
+        ]
         for name, about in list_methods().items()
     ]
     header = ["name", "what it does", "paper", "takes", "time to fit", "to score a row"]
-    return f"{table(header, rows)}\n\n{LETTERS}"
+    return f"{table(header, rows)}\n\n{COST_SYMBOLS}"
 
 
 def commands() -> str:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from labelgap.runtime import written_whole
+from labelgap.runtime import write_atomically
 
 HERE = Path(__file__).parent
 EXAMPLES = (
@@ -78,14 +78,14 @@ def build(output_folder: str | Path) -> list[Path]:
     examples = [read_example(name) for name in EXAMPLES]
     for example in examples:
         figure = run_example(example.name)["figure"]
-        with written_whole(folder / f"{example.name}.png") as stream:
+        with write_atomically(folder / f"{example.name}.png") as stream:
             figure.savefig(stream, format="png", dpi=DPI)
     texts = {"index": index(examples)} | {example.name: page(example) for example in examples}
     return [_write(folder / f"{name}.md", text) for name, text in texts.items()]
 
 
 def _write(path: Path, text: str) -> Path:
-    with written_whole(path) as stream:
+    with write_atomically(path) as stream:
         stream.write(text.encode())
     return path
 

@@ -1,4 +1,4 @@
-"""A first look: generated data whose labels have gaps, and what taking a gap for a "no" costs."""
+"""The demo: on generated data whose labels have gaps, the cost of treating gaps as negatives."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rich.console import Console
 from rich.table import Table
 
 from labelgap.datasets import make_low_rank
-from labelgap.estimators import LEML, MultiLabelEstimator
+from labelgap.estimators import LEML
 from labelgap.metrics import HammingLoss, InstanceAUC, Metric, NDCGAtK, PrecisionAtK, evaluate
-from labelgap.observations import Labels, hide_cells
-from labelgap.runtime import optional
+from labelgap.observations import hide_cells
+from labelgap.runtime import import_optional
 
-ROWS, TEST_ROWS, FEATURES, LABELS, RANK = 4000, 2000, 200, 120, 10
-KNOWN = 0.2
-SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)
+N_ROWS, N_TEST_ROWS, N_FEATURES, N_LABELS, RANK = 4000, 2000, 200, 120, 10
+KNOWN_SHARE = 0.2  # of the label cells, for the table
+KNOWN_SHARES = (0.05, 0.1, 0.2, 0.4, 0.8)  # for the plot
 
 
-class Split(NamedTuple):
-    """Generated rows to learn from, with all of their labels, and rows to be judged on."""
+class DemoData(NamedTuple):
+    """Generated training and test rows with all their labels."""
 
     X: np.ndarray
     Y: Any
@@ -31,12 +31,34 @@ class Split(NamedTuple):
     Y_test: Any
 
 
-def _generate() -> Split:
-    data = make_low_rank(ROWS + TEST_ROWS, FEATURES, LABELS, RANK, labels_per_row=6, noise=0.2, random_state=0)
-    return Split(data.X[:ROWS], data.Y[:ROWS], data.X[ROWS:], data.Y[ROWS:])
+class _PerLabel:
+    """One scikit-learn model for each label."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def fit(self, X: np.ndarray, Y: Any) -> _PerLabel:
+        self.without_positives = np.bincount(Y.indices, minlength=Y.shape[1]) == 0
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Label .* is present in all training examples")
+            self.model.fit(X, Y.toarray().astype(int))
+        return self
+
+    def decision_function(self, X: np.ndarray) -> np.ndarray:
+        """Return scores that are positive for a yes; a regression on 0 and 1 has its threshold at one half."""
+        if not hasattr(self.model, "decision_function"):
+            return self.model.predict(X) - 0.5
+        scores = self.model.decision_function(X)
+        # scikit-learn gives a label without positives the score 0, which is above those of unlikely labels.
+        scores[:, self.without_positives] = scores.min() - 1
+        return scores
 
 
-def _metrics() -> dict[str, Metric]:
+def _make_leml() -> LEML:
+    return LEML(RANK, alpha=3.0, random_state=0)
+
+
+def _make_metrics() -> dict[str, Metric]:
     return {
         "P@1": PrecisionAtK(1),
         "P@3": PrecisionAtK(3),
@@ -46,91 +68,50 @@ def _metrics() -> dict[str, Metric]:
     }
 
 
-class _PerLabel:
-    """One scikit-learn model for each label, on a matrix in which every gap has become a "no"."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def fit(self, X: np.ndarray, labels: Labels) -> _PerLabel:
-        self.never = np.bincount(labels.positives.indices, minlength=labels.shape[1]) == 0
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Label .* is present in all training examples")
-            self.model.fit(X, labels.positives.toarray().astype(int))
-        return self
-
-    def decision_function(self, X: np.ndarray) -> np.ndarray:
-        """Return scores; a regression on 0/1 says yes above one half."""
-        if not hasattr(self.model, "decision_function"):
-            return self.model.predict(X) - 0.5
-        scores = self.model.decision_function(X)
-        # scikit-learn scores a label that never occurred 0, above every unlikely one.
-        scores[:, self.never] = scores.min() - 1
-        return scores
+def _evaluate(model: Any, data: DemoData) -> dict[str, float]:
+    return evaluate(_make_metrics(), [(data.Y_test, model.decision_function(data.X_test))])
 
 
-class _Blind:
-    """An estimator of ours that is told that every gap is a "no"."""
-
-    def __init__(self, model: MultiLabelEstimator) -> None:
-        self.model = model
-
-    def fit(self, X: np.ndarray, labels: Labels) -> _Blind:
-        self.model.fit(X, labels.positives)
-        return self
-
-    def decision_function(self, X: np.ndarray) -> np.ndarray:
-        return self.model.decision_function(X)
-
-
-def _leml() -> LEML:
-    return LEML(RANK, alpha=3.0, random_state=0)
-
-
-def _contestants() -> dict[str, Any]:
+def _compare_models(data: DemoData, console: Console) -> LEML:
+    """Print a table of the models' scores; return the LEML model that treats gaps as unknown."""
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.multiclass import OneVsRestClassifier
 
-    return {
-        "LEML, gaps unknown": _leml(),
-        "LEML, gaps taken for no": _Blind(_leml()),
-        "ridge regression per label, gaps taken for no": _PerLabel(Ridge(alpha=3.0)),
-        "logistic regression per label, gaps taken for no": _PerLabel(
-            OneVsRestClassifier(LogisticRegression(solver="liblinear"))
-        ),
-    }
-
-
-def _judge(model: Any, split: Split) -> dict[str, float]:
-    return evaluate(_metrics(), [(split.Y_test, model.decision_function(split.X_test))])
-
-
-def _compare(split: Split, console: Console) -> LEML:
-    labels = hide_cells(split.Y, KNOWN, random_state=0)
+    labels = hide_cells(data.Y, KNOWN_SHARE, random_state=0)
     console.print(f"Training labels: {labels}")
-    table = Table("method", *_metrics(), "seconds", title=f"{KNOWN:.0%} of the label cells are known")
-    contestants = _contestants()
-    for name, model in contestants.items():
+    table = Table("method", *_make_metrics(), "seconds", title=f"{KNOWN_SHARE:.0%} of the label cells are known")
+    logistic = OneVsRestClassifier(LogisticRegression(solver="liblinear"))
+    best = _make_leml()
+    for name, model, Y in (
+        ("LEML, gaps unknown", best, labels),
+        ("LEML, gaps as negatives", _make_leml(), labels.positives),
+        ("ridge regression per label, gaps as negatives", _PerLabel(Ridge(alpha=3.0)), labels.positives),
+        ("logistic regression per label, gaps as negatives", _PerLabel(logistic), labels.positives),
+    ):
         start = time.perf_counter()
-        model.fit(split.X, labels)
+        model.fit(data.X, Y)
         seconds = time.perf_counter() - start
-        table.add_row(name, *(f"{value:.4f}" for value in _judge(model, split).values()), f"{seconds:.1f}")
+        table.add_row(name, *(f"{value:.4f}" for value in _evaluate(model, data).values()), f"{seconds:.1f}")
     console.print(table)
-    return contestants["LEML, gaps unknown"]
+    return best
 
 
-def _plot(split: Split, path: Path) -> None:
-    pyplot = optional("matplotlib.figure", "plot")
+def _plot_shares(data: DemoData, path: Path) -> None:
+    """Plot the precision of LEML over the share of known cells, with gaps as unknown and as negatives."""
+    pyplot = import_optional("matplotlib.figure", "plot")
     figure = pyplot.Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
-    for name, make in (("gaps unknown", _leml), ("gaps taken for no", lambda: _Blind(_leml()))):
+    for name in ("gaps unknown", "gaps as negatives"):
         scores = []
-        for share in SHARES:
-            model = make().fit(split.X, hide_cells(split.Y, share, random_state=0))
-            scores.append(_judge(model, split)["P@3"])
-        axes.plot(np.array(SHARES) * 100, scores, marker="o", label=f"LEML, {name}")
-    axes.set(xscale="log", xlabel="known label cells, %", ylabel="precision at 3", title="What a gap means")
-    axes.set_xticks([100 * s for s in SHARES], [f"{100 * s:g}" for s in SHARES])
+        for share in KNOWN_SHARES:
+            labels = hide_cells(data.Y, share, random_state=0)
+            model = _make_leml().fit(data.X, labels if name == "gaps unknown" else labels.positives)
+            scores.append(_evaluate(model, data)["P@3"])
+        axes.plot(np.array(KNOWN_SHARES) * 100, scores, marker="o", label=f"LEML, {name}")
+    axes.set(
+        xscale="log", xlabel="known label cells, %", ylabel="precision at 3", title="Gaps as unknown or negative"
+    )
+    axes.set_xticks([100 * s for s in KNOWN_SHARES], [f"{100 * s:g}" for s in KNOWN_SHARES])
     axes.minorticks_off()
     axes.legend()
     axes.grid(alpha=0.3)
@@ -138,12 +119,15 @@ def _plot(split: Split, path: Path) -> None:
 
 
 def run(output: Path) -> None:
-    """Compare, print a table, and leave ``gaps.png`` and ``model.labelgap`` in ``output``."""
+    """Print a comparison, and write ``gaps.png`` and ``model.labelgap`` to the folder ``output``."""
     console = Console(width=140)
-    optional("matplotlib", "plot")
+    import_optional("matplotlib", "plot")
     output.mkdir(parents=True, exist_ok=True)
-    split = _generate()
-    model = _compare(split, console)
-    model.save(output / "model.labelgap")
-    _plot(split, output / "gaps.png")
+    planted = make_low_rank(
+        N_ROWS + N_TEST_ROWS, N_FEATURES, N_LABELS, RANK, labels_per_row=6, noise=0.2, random_state=0
+    )
+    X, Y = planted.X, planted.Y
+    data = DemoData(X[:N_ROWS], Y[:N_ROWS], X[N_ROWS:], Y[N_ROWS:])
+    _compare_models(data, console).save(output / "model.labelgap")
+    _plot_shares(data, output / "gaps.png")
     console.print(f"Saved {output / 'gaps.png'} and {output / 'model.labelgap'}; labelgap.load reads the model.")

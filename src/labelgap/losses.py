@@ -1,8 +1,9 @@
 """The loss of one cell, ℓ(a, b), for a target a and a score b: value, derivative and curvature in b.
 
-Each loss is written once, as expressions of ``+ − * / abs < exp log1p`` that mean the same for a number in compiled
-code, for a NumPy array and for a tensor on another device; :meth:`Loss.functions` takes the namespace that ``exp``
-and ``log1p`` come from. Kernels receive a loss and compile it; none of them knows which losses there are.
+Each loss is written once, with arithmetic, comparisons, ``abs``, ``exp`` and ``log1p``, so that it works on numbers
+in compiled code, on NumPy arrays and on tensors of other devices; :meth:`Loss.functions` takes the namespace of
+``exp`` and ``log1p``.
+Kernels receive a loss and compile it; none refers to a particular loss.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ class CellFunctions(NamedTuple):
 
 
 class Loss(ABC):
-    """What a loss must say.
+    """Base class of losses. A subclass sets ``name`` and ``max_curvature``; the other attributes have defaults.
 
     Attributes
     ----------
     name : str
-        The word that selects it, as in ``LEML(loss="logistic")``.
+        The name that selects it, as in ``LEML(loss="logistic")``.
     negative, positive : float
-        The targets that "no" and "yes" are written as.
+        The targets of negative and positive labels.
     threshold : float
-        The score above which the answer is "yes": halfway between the targets.
+        The score above which a label is predicted: halfway between the targets.
     max_curvature : float
         The supremum of the curvature, for step sizes.
     quadratic : bool
-        True when the curvature is 1 everywhere, so that sums over all cells have closed forms.
+        True if the curvature is 1 everywhere, so that sums over all cells have closed forms.
     margin : float or None
-        The product a·b from which the loss is 0, so that cells beyond it do not count; None where there is none.
+        The product a·b from which the loss is 0; None if there is none. It allows ``BinaryRelevance`` to skip the
+        rows beyond it.
     squares_margin : bool
-        True when the loss is the square of what a cell lacks to a margin of 1, and nothing else.
+        True for max(0, 1 − a·b)² alone, which has a compiled solver of its own.
     """
 
     name: str
@@ -53,12 +55,12 @@ class Loss(ABC):
 
     @property
     def threshold(self) -> float:
-        """The score above which the answer is "yes"."""
+        """The score above which a label is predicted."""
         return (self.negative + self.positive) / 2
 
     @abstractmethod
     def functions(self, xp: Any = np) -> CellFunctions:
-        """Return the cell's three functions, built from the ``exp`` and ``log1p`` of a namespace."""
+        """Return ℓ, ∂ℓ/∂b and ∂²ℓ/∂b², built with the ``exp`` and ``log1p`` of a namespace."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -122,7 +124,7 @@ class Logistic(Loss):
 
 
 class SquaredHinge(Loss):
-    """ℓ(a, b) = max(0, 1 − ab)², a ∈ {−1, +1}; at its kink ab = 1 the curvature is taken as 0.
+    """ℓ(a, b) = max(0, 1 − ab)², a ∈ {−1, +1}; its curvature at the kink ab = 1 is defined as 0.
 
     >>> SquaredHinge().functions().value(-1.0, 0.5)
     2.25
@@ -135,12 +137,12 @@ class SquaredHinge(Loss):
 
     def functions(self, xp: Any = np) -> CellFunctions:
         def value(a, b):
-            short = 1.0 - a * b
-            return short * short * (short > 0)
+            gap = 1.0 - a * b
+            return gap * gap * (gap > 0)
 
         def gradient(a, b):
-            short = 1.0 - a * b
-            return -2.0 * a * short * (short > 0)
+            gap = 1.0 - a * b
+            return -2.0 * a * gap * (gap > 0)
 
         def curvature(a, b):
             return 2.0 * a * a * (a * b < 1.0)
@@ -152,13 +154,18 @@ LOSSES: dict[str, type[Loss]] = {cls.name: cls for cls in (Squared, Logistic, Sq
 
 
 def get_loss(loss: str | Loss) -> Loss:
-    """Return the loss of that name; a loss passes through.
+    """Return the loss with this name; return a Loss unchanged.
 
     >>> get_loss("logistic")
     Logistic()
     """
     if isinstance(loss, Loss):
+        for attribute in ("name", "max_curvature"):
+            if not hasattr(loss, attribute):
+                raise ValueError(f"The loss {loss!r} has no {attribute}; set it in its class.")
         return loss
+    if isinstance(loss, type):
+        raise ValueError(f"loss={loss.__name__} is a class; pass an instance: loss={loss.__name__}().")
     if loss not in LOSSES:
         raise ValueError(f"loss={loss!r} is not known; choose from {sorted(LOSSES)} or pass a Loss.")
     return LOSSES[loss]()

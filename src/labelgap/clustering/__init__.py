@@ -1,6 +1,5 @@
 """K-means of sparse or dense rows."""
 
-from labelgap.clustering.lloyd import Clustering, cluster
-from labelgap.clustering.rows import different_rows
+from labelgap.clustering.kmeans import Clustering, cluster, draw_distinct_rows
 
-__all__ = ["Clustering", "cluster", "different_rows"]
+__all__ = ["Clustering", "cluster", "draw_distinct_rows"]

@@ -1,1 +1,1 @@
-"""The commands that learn, predict and look for gaps."""
+"""The work of the commands; :mod:`labelgap.cli` declares their options."""

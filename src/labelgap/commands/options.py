@@ -1,103 +1,108 @@
-"""Options of the command line that come from the signatures of estimators."""
+"""The options and arguments that several commands share; this module is imported before every command."""
 
 from __future__ import annotations
 
-import difflib
-import inspect
-import json
-from collections.abc import Sequence
-from typing import Any
+import math
+from pathlib import Path
+from typing import Annotated
 
-from labelgap.commands.terminal import WrongOption
-from labelgap.estimators import MultiLabelEstimator
-from labelgap.methods import list_classes
+import typer
 
-NOT_FOR_A_COMMAND = ("callbacks", "estimator", "label_names", "device")
+from labelgap.commands.terminal import exit_on_error
+from labelgap.runtime import check_file
 
-
-def find_class(name: str) -> type[MultiLabelEstimator]:
-    """Return the estimator of a name, or say which come near.
-
-    >>> find_class("leml").__name__
-    'LEML'
-    >>> find_class("LEMN")
-    Traceback (most recent call last):
-        ...
-    labelgap.commands.terminal.WrongOption: --method LEMN is not known; did you mean LEML? ...
-    """
-    classes = list_classes()
-    by_lower = {known.lower(): known for known in classes}
-    known = by_lower.get(name.lower())
-    if known is None:
-        near = difflib.get_close_matches(name.lower(), by_lower, 3)
-        meant = f"did you mean {' or '.join(by_lower[one] for one in near)}? " if near else ""
-        raise WrongOption(f"--method {name} is not known; {meant}`labelgap methods` lists them all.")
-    return classes[known]
+METHOD_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def parameters_of(cls: type) -> dict[str, Any]:
-    """Return the parameters that the command line can set, with their defaults.
-
-    >>> parameters_of(find_class("LEML"))["alpha"]
-    1.0
-    """
-    signature = inspect.signature(cls.__init__)  # type: ignore[misc]
-    return {
-        name: parameter.default
-        for name, parameter in signature.parameters.items()
-        if name != "self" and name not in NOT_FOR_A_COMMAND
-    }
+def check_data(path: Path) -> Path:
+    """Refuse a missing file before anything slow is imported."""
+    with exit_on_error():
+        check_file(path)
+    return path
 
 
-def parse_options(cls: type, words: Sequence[str]) -> dict[str, Any]:
-    """Return ``--name value`` pairs as parameters of an estimator.
-
-    Values are JSON where they can be, else text; a flag without a value is true. ``--name=value`` works too.
-
-    >>> parse_options(find_class("LEML"), ["--alpha", "0.5", "--loss=logistic", "--n-components", "20"])
-    {'alpha': 0.5, 'loss': 'logistic', 'n_components': 20}
-    >>> parse_options(find_class("LEML"), ["--alhpa", "1"])
-    Traceback (most recent call last):
-        ...
-    labelgap.commands.terminal.WrongOption: --alhpa is no option of LEML; did you mean --alpha? ...
-    """
-    known, found, rest = parameters_of(cls), {}, [part for word in words for part in _halves(word)]
-    while rest:
-        word = rest.pop(0)
-        name = word.removeprefix("--").replace("-", "_")
-        if not word.startswith("--") or name not in known:
-            raise WrongOption(_no_option(word, cls, list(known)))
-        found[name] = _value(rest.pop(0)) if rest and not _is_option(rest[0]) else True
-    return found
+def check_rows(path: Path | None) -> Path | None:
+    """Refuse a missing file; no file and "-", for standard input, are allowed."""
+    return path if path is None or str(path) == "-" else check_data(path)
 
 
-def _halves(word: str) -> list[str]:
-    return word.split("=", 1) if word.startswith("--") and "=" in word else [word]
+def check_model(path: Path) -> Path:
+    """Refuse a missing model before anything slow is imported."""
+    with exit_on_error():
+        if not path.exists():
+            raise FileNotFoundError(f"There is no model {path}; check the path.")
+    return path
 
 
-def _is_option(word: str) -> bool:
-    return word.startswith("--")
+def check_finite(context: typer.Context, parameter: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse NaN and infinity, which a range lets pass."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not a finite number.")
+    return value
 
 
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
-
-
-def _no_option(word: str, cls: type, known: list[str]) -> str:
-    names = [f"--{name.replace('_', '-')}" for name in known]
-    near = difflib.get_close_matches(word, names, 1)
-    meant = f" did you mean {near[0]}?" if near else ""
-    return f"{word} is no option of {cls.__name__};{meant} It has {', '.join(names)}."
-
-
-def make_estimator(method: str, words: Sequence[str], seed: int | None, jobs: int | None) -> MultiLabelEstimator:
-    """Return an estimator of the command line's options."""
-    cls = find_class(method)
-    given = parse_options(cls, words)
-    for name, value in (("random_state", seed), ("n_jobs", jobs)):
-        if value is not None and name in parameters_of(cls):
-            given.setdefault(name, value)
-    return cls(**given)
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        callback=check_data,
+        help="Table (CSV, TSV, JSONL, Parquet) or features with labels (XMC text, svmlight, ARFF, npz).",
+    ),
+]
+RowsFile = Annotated[
+    Path | None,
+    typer.Argument(
+        callback=check_rows,
+        help="Table (CSV, TSV, JSONL, Parquet) or features (XMC text, svmlight, ARFF, npz); - reads one text from "
+        "standard input.",
+    ),
+]
+ModelFile = Annotated[Path, typer.Option(callback=check_model, help="Model that `labelgap fit` wrote.")]
+Text = Annotated[
+    str, typer.Option(help="Text columns, such as title,content (default: columns with common names, such as title).")
+]
+Tags = Annotated[
+    str, typer.Option(help="Column that lists the tags, which are the labels (default: the column tags).")
+]
+LabelColumns = Annotated[
+    str, typer.Option(help="Instead of --tags, one column for each label: 1, 0, or blank for unknown.")
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        help="Separator between tags; or json for [\"a\", \"b\"], python for ['a', 'b'], <> for <a><b> "
+        "(default: detected)."
+    ),
+]
+ModelText = Annotated[str, typer.Option(help="Text columns (default: those that the model was fitted on).")]
+ModelTags = Annotated[str, typer.Option(help="Column that lists the tags (default: that of the model).")]
+ModelLabelColumns = Annotated[
+    str, typer.Option(help="Instead of --tags, one column for each label (default: those of the model).")
+]
+Delimiter = Annotated[
+    str | None,
+    typer.Option(help="Character between the columns of a CSV file, such as ; or tab (default: detected)."),
+]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of the file, such as cp1252 (default: detected, else UTF-8).")
+]
+IdColumn = Annotated[
+    str, typer.Option("--id", help="Column that identifies a row (default: the column id, if there is one).")
+]
+Method = Annotated[str, typer.Option(help="Name of a method, as `labelgap methods` lists it.")]
+MinCount = Annotated[int, typer.Option(min=1, help="Leave out tags that fewer rows have.")]
+Jobs = Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+JsonLines = Annotated[
+    bool, typer.Option("--json", help="Print JSON Lines: one object for each row; with --output, one object.")
+]
+Seed = Annotated[int | None, typer.Option(help="Random seed, for repeatable results.")]
+FixedSeed = Annotated[int, typer.Option(help="Random seed of the folds and the models.")]
+Folds = Annotated[int, typer.Option(min=2, help="Number of folds; each is scored by a model of the others.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress bars.")]
+Checkpoint = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder for intermediate results. If the command is stopped or killed, the same command resumes from "
+        "there. It is removed at the end. Methods without intermediate results (PLST, NaiveBayes, MC1 …) start over."
+    ),
+]

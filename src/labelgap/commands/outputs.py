@@ -1,33 +1,60 @@
-"""What a command will write, looked at before its work begins."""
+"""Checks of the files that a command writes, and checkpoints of its work."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from labelgap.datasets.tabular import table_format
+from labelgap import __version__
+from labelgap.checkpoints import checkpointing
+from labelgap.datasets.tables import guess_table_format
 
 
-def check_output(option: str, path: Path | None, *read: Path, table: bool = False) -> None:
-    """Refuse at once what could not be written after hours, or would replace a file that is ``read``.
+def check_output(option: str, path: Path | None, *inputs: Path, table: bool = False) -> None:
+    """Raise an error, before any work, if a file cannot be written or is one of the inputs.
 
-    >>> check_output("--output", Path("found.doc"), table=True)
+    >>> check_output("--output", Path("tags.doc"), table=True)
     Traceback (most recent call last):
         ...
-    ValueError: --output found.doc: the ending says no table; use .csv, .tsv, .jsonl or .parquet.
+    ValueError: --output tags.doc is not a table; use the ending .csv, .tsv, .jsonl or .parquet.
     """
     if path is None:
         return
     folder = path.absolute().parent
     if not folder.is_dir():
-        raise FileNotFoundError(f"{option} {path} is in no existing folder; make {folder} first.")
+        raise FileNotFoundError(f"{option} {path} is in a folder that does not exist; make {folder} first.")
     if path.is_dir():
         raise IsADirectoryError(f"{option} {path} is a folder; name a file in it.")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(f"{option} {path}: nothing can be written into {folder}; choose another folder.")
-    if path.exists() and any(one.exists() and path.samefile(one) for one in read):
+        raise PermissionError(f"{option} {path}: the folder {folder} is not writable; choose another folder.")
+    if path.exists() and any(source.exists() and path.samefile(source) for source in inputs):
         raise ValueError(f"{option} {path} is a file that this command reads; choose another name.")
-    if table and table_format(path) is None:
-        raise ValueError(f"{option} {path}: the ending says no table; use .csv, .tsv, .jsonl or .parquet.")
+    if table and guess_table_format(path) is None:
+        raise ValueError(f"{option} {path} is not a table; use the ending .csv, .tsv, .jsonl or .parquet.")
     if table and path.suffix.lower() == ".zip":
-        raise ValueError(f"{option} {path}: a .zip can be read but not written; use .gz or .xz.")
+        raise ValueError(f"{option} {path}: .zip files can be read but not written; use .gz or .xz.")
+
+
+@contextmanager
+def resumable(folder: Path | None, command: str, files: Mapping[str, Path], **options: Any) -> Iterator[None]:
+    """Save the intermediate results of a command in a folder, for the same files and options; do nothing for None."""
+    if folder is None:
+        yield
+        return
+    checksums = {name: compute_checksum(path) for name, path in files.items()}
+    names = {f"--{name.replace('_', '-')}": value for name, value in options.items()}
+    with checkpointing(folder, {"command": command, "labelgap's version": __version__} | checksums | names):
+        yield
+
+
+def compute_checksum(path: Path) -> str:
+    """Return the SHA-256 of a file, or of the files in a folder."""
+    if path.is_dir():
+        checksums = {part.name: compute_checksum(part) for part in sorted(path.iterdir())}
+        return hashlib.sha256(repr(checksums).encode()).hexdigest()
+    with open(path, "rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,124 +1,190 @@
-"""What the commands share: options, tables, progress, and errors of one line."""
+"""Output to a terminal: values, tables, progress, and errors of one line."""
 
 from __future__ import annotations
 
 import json as json_module
 import math
+import shutil
 import sys
+import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
+from typer.core import TyperGroup
 
-DataFile = Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; or XMC text, svmlight, ARFF, npz.")]
-ModelFile = Annotated[Path, typer.Option(help="A model that `labelgap fit` wrote.")]
-Text = Annotated[str, typer.Option(help="The columns that hold the text, such as title,content.")]
-Tags = Annotated[str, typer.Option(help="The column that lists the tags.")]
-LabelColumns = Annotated[str, typer.Option(help="Instead of --tags, a column for each label; blank is unknown.")]
-Separator = Annotated[str | None, typer.Option(help="What stands between tags; found out by default.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
-Seed = Annotated[int | None, typer.Option(help="Makes it repeatable.")]
-Folds = Annotated[int, typer.Option(min=2, help="How many models judge rows that they have not seen.")]
-FixedSeed = Annotated[int, typer.Option(help="Decides the folds, and what the models draw.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-Checkpoint = Annotated[
-    Path | None,
-    typer.Option(
-        help="A folder to keep what is done: if the command is stopped or killed, the same command goes on from "
-        "there. Removed at the end. Methods that do not work in pieces (PLST, NaiveBayes, MC1 …) start over."
-    ),
-]
+MIN_LAST_WIDTH = 10  # characters
+_UsageError: Any = typer.BadParameter.__base__  # typer exports only its subclasses
 
 
-class WrongOption(ValueError):
-    """An option that there is not, or a value that it cannot have."""
+class CommandGroup(TyperGroup):
+    """A group of commands whose summaries are not cut and whose errors of usage are one line."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """Parse the options before the name of the command."""
+        with _one_line_errors():
+            return super().make_context(*arguments, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        with _one_line_errors():
+            return super().invoke(ctx)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each command with the first sentence of its help."""
+        commands = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        rows = [
+            (name, (command.help or "").strip().partition("\n\n")[0].partition(". ")[0].rstrip(".") + ".")
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
 
 
 @contextmanager
-def one_error(checkpoint: Path | None = None) -> Iterator[None]:
-    """Turn what a user can mend into one line and the exit code 1, 2 for a wrong option; Ctrl-C is 130."""
+def _one_line_errors() -> Iterator[None]:
     try:
-        with _notices():
+        yield
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        context = error.ctx
+        command = "labelgap" if context is None else context.command_path
+        message = error.format_message().rstrip(".") + _quote_input(error)
+        typer.echo(f"labelgap: {message}. Try `{command} --help`.", err=True)
+        raise typer.Exit(2) from error
+
+
+def _quote_input(error: Exception) -> str:
+    """Return the value that an option cannot have, where typer does not name it."""
+    try:
+        value = error.__cause__.errors()[0]["input"]  # type: ignore[union-attr]
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return ""
+    return f" (found {value!r})"
+
+
+@contextmanager
+def exit_on_error(checkpoint: Path | None = None) -> Iterator[None]:
+    """Print warnings and errors that the user can correct as one line each.
+
+    The exit code after an error is 1, or the error's own ``exit_code``; after Ctrl-C it is 130.
+    """
+
+    def print_warning(message: Warning | str, *_: Any) -> None:
+        typer.echo(f"labelgap: {message}", err=True)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = print_warning  # type: ignore[assignment]
             yield
-    except BrokenPipeError:  # whoever read the output has enough of it; typer ends quietly
+    except BrokenPipeError:  # the reader of the output has closed it; typer exits quietly
         raise
+    except (MemoryError, OverflowError, RecursionError) as error:
+        typer.echo(f"labelgap: the data are too large for this computer ({error or type(error).__name__}).", err=True)
+        raise typer.Exit(1) from error
     except (ValueError, OSError, ImportError, TypeError) as error:
         typer.echo(f"labelgap: {error}", err=True)
-        raise typer.Exit(2 if isinstance(error, WrongOption) else 1) from error
+        raise typer.Exit(getattr(error, "exit_code", 1)) from error
     except KeyboardInterrupt:
-        kept = checkpoint is not None and checkpoint.is_dir()
-        what = f"the same command goes on from {checkpoint}" if kept else "nothing was written"
-        typer.echo(f"labelgap: stopped; {what}.", err=True)
+        can_resume = checkpoint is not None and checkpoint.is_dir()
+        outcome = f"the same command resumes from {checkpoint}" if can_resume else "nothing was written"
+        typer.echo(f"labelgap: stopped; {outcome}.", err=True)
         raise typer.Exit(130) from None
 
 
 @contextmanager
-def _notices() -> Iterator[None]:
-    """Show a warning as one line, as an error is shown."""
+def show_progress(title: str, quiet: bool) -> Iterator[None]:
+    """Show progress bars if the standard error stream is a terminal."""
+    from labelgap.runtime import hide_progress, progress, progress_bars, report_progress
 
-    def tell(message: Warning | str, *_: Any) -> None:
-        typer.echo(f"labelgap: {message}", err=True)
+    if quiet or not sys.stderr.isatty():
+        with report_progress(hide_progress):
+            yield
+        return
+    from rich.console import Console
 
-    with warnings.catch_warnings():
-        warnings.showwarning = tell  # type: ignore[assignment]
+    with progress_bars(console=Console(stderr=True)) as display, report_progress(display), progress(None, title, 0):
         yield
 
 
-def as_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON, null for what is no finite number.
+def format_json(value: Any, indent: int | None = None) -> str:
+    """Return a value as JSON, with null for NaN and infinity.
 
-    >>> as_json({"P@1": float("nan"), "tags": ["é", 0.5]})
+    >>> format_json({"P@1": float("nan"), "tags": ["é", 0.5]})
     '{"P@1": null, "tags": ["é", 0.5]}'
     """
-    return json_module.dumps(_finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
+    return json_module.dumps(_replace_nonfinite(value), ensure_ascii=False, indent=indent, allow_nan=False)
 
 
-def _finite(value: Any) -> Any:
+def _replace_nonfinite(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _replace_nonfinite(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_replace_nonfinite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def show(found: dict[str, Any], json: bool) -> None:
-    """Print names and values."""
+def print_note(text: str) -> None:
+    """Print a remark on the standard error stream."""
+    typer.echo(f"labelgap: {text}", err=True)
+
+
+def print_values(values: dict[str, Any], json: bool) -> None:
+    """Print names and values as a table or as JSON."""
     if json:
-        typer.echo(as_json(found, 1))
+        typer.echo(format_json(values, 1))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table(show_header=False)
-    for name, value in found.items():
-        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
-    Console().print(table)
-
-
-@contextmanager
-def waiting(what: str, quiet: bool) -> Iterator[None]:
-    """Show what goes on and how far it is, where a person looks."""
-    if quiet or not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    from labelgap.runtime import bars, progress, reporting
-
-    with bars(console=Console(stderr=True)) as display, reporting(display), progress(None, what, 0):
-        yield
-
-
-def show_table(columns: list[str], rows: Iterator[list[str]]) -> None:
-    """Print rows as a table."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(*columns)
-    for row in rows:
-        table.add_row(*map(escape, row))
+    table = Table(show_header=False)
+    for name, value in values.items():
+        table.add_row(name, escape(_format_value(value)))
     Console().print(table)
+
+
+def _format_value(value: Any) -> str:
+    """Return a value in words; an estimator of a model file as in Python.
+
+    >>> _format_value({"estimator": "LEML", "parameters": {"alpha": 1.0}}), _format_value([1, "a"])
+    ('LEML(alpha=1.0)', '1, a')
+    """
+    if isinstance(value, dict) and "parameters" in value:
+        return f"{value['estimator']}({_format_value(value['parameters'])})"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={_format_value(entry)}" for name, entry in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_table(columns: list[str], rows: Iterable[list[Any]], *, fit_last: bool = False) -> None:
+    """Print rows as a table; with ``fit_last``, the last column is cut so that each row takes one line."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console, cells = Console(), [[str(value) for value in row] for row in rows]
+    if fit_last:
+        others = sum(max(map(len, column)) + 3 for column in list(zip(columns, *cells, strict=True))[:-1])
+        width = max(console.width - others - 4, MIN_LAST_WIDTH)
+        cells = [[*row[:-1], row[-1] if len(row[-1]) <= width else f"{row[-1][: width - 1]}…"] for row in cells]
+    table = Table(*columns)
+    for row in cells:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
+def print_entries(entries: Iterable[tuple[str, list[str]]]) -> None:
+    """Print entries as a heading with indented lines below, wrapped to the width of the terminal."""
+    width = max(shutil.get_terminal_size().columns, 4 * MIN_LAST_WIDTH)
+    for heading, lines in entries:
+        typer.echo(heading)
+        for line in lines:
+            typer.echo(textwrap.fill(line, width, initial_indent="    ", subsequent_indent="    "))

@@ -1,10 +1,9 @@
-"""Files to and from features and labels, data sets by name, and synthetic data."""
+"""Readers and writers of features and labels, datasets by name, and generated data."""
 
 from labelgap.datasets.arff import read_arff, read_label_names, write_arff
 from labelgap.datasets.documents import Documents, read_documents
-from labelgap.datasets.formats import read, write
+from labelgap.datasets.formats import read, read_npz, write, write_npz
 from labelgap.datasets.interactions import Interactions, load_interactions
-from labelgap.datasets.npz import read_npz, write_npz
 from labelgap.datasets.records import Dataset, Table
 from labelgap.datasets.registry import DatasetInfo, list_datasets, load_dataset
 from labelgap.datasets.synthetic import (
@@ -14,8 +13,8 @@ from labelgap.datasets.synthetic import (
     make_low_rank,
     make_sparse_multilabel,
 )
-from labelgap.datasets.tabular import read_records, write_records
-from labelgap.datasets.text import read_svmlight, read_xmc, write_svmlight, write_xmc
+from labelgap.datasets.tables import read_records, write_records
+from labelgap.datasets.xmc import read_svmlight, read_xmc, write_svmlight, write_xmc
 
 __all__ = [
     "CompletionData",

@@ -1,4 +1,4 @@
-"""What a reader returns and what the registry returns."""
+"""What readers return, and the form that matrices have in files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Matrix: TypeAlias = "sp.csr_array | NDArray[Any]"
 
 
 class Table(NamedTuple):
-    """One file: features n×d, labels n×L, and their names where the format has them."""
+    """The content of a file: features n×d, labels n×L, and their names if the format has them."""
 
     X: Matrix
     Y: Matrix
@@ -23,18 +23,18 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Dataset:
-    """A named multi-label set with its split.
+    """A named multi-label dataset with its split.
 
     Attributes
     ----------
     name : str
-        Its name in the registry.
+        Name in the registry.
     X_train, X_test : csr_array or ndarray of float32, shape (n, d)
-        Sparse for sparse sets, dense for dense ones; ``X_test`` is ``None`` where the source has no split.
+        Sparse for sparse datasets, dense for dense ones; ``X_test`` is ``None`` if the source has no split.
     Y_train, Y_test : csr_array of float32, shape (n, L)
-        1 where a label is given; a dense array with NaN where the source marks labels as unknown.
+        1 for each positive label; a dense array with NaN if the source marks labels as unknown.
     feature_names, label_names : list of str, or None
-        The names that the source gives.
+        The names in the source.
 
     Examples
     --------
@@ -68,10 +68,10 @@ class Dataset:
         )
 
 
-def canonical(matrix: Any, dtype: Any = None) -> sp.csr_array:
-    """Return a CSR copy with sorted indices, 32-bit where they fit, and no duplicates; stored zeros stay.
+def to_canonical_csr(matrix: Any, dtype: Any = None) -> sp.csr_array:
+    """Return a CSR copy with sorted indices, 32-bit if they fit, and no duplicates; stored zeros stay.
 
-    >>> canonical(sp.coo_array(([1.0, 2.0], ([0, 0], [1, 0])))).indices
+    >>> to_canonical_csr(sp.coo_array(([1.0, 2.0], ([0, 0], [1, 0])))).indices
     array([0, 1], dtype=int32)
     """
     csr = sp.csr_array(matrix, dtype=dtype, copy=True)
@@ -82,23 +82,29 @@ def canonical(matrix: Any, dtype: Any = None) -> sp.csr_array:
 
 
 def check_pair(X: Any, Y: Any) -> None:
-    """Refuse features and labels that are not two matrices with the same rows."""
+    """Raise ValueError unless X and Y are matrices with the same number of rows."""
     for name, matrix in (("X", X), ("Y", Y)):
         if len(np.shape(matrix)) != 2:
-            raise ValueError(f"{name} has shape {np.shape(matrix)}; pass a matrix with one row for each sample.")
+            raise ValueError(f"{name} has shape {np.shape(matrix)}; pass a matrix with one row per sample.")
     if X.shape[0] != Y.shape[0]:
-        raise ValueError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}; they must be the same samples.")
+        raise ValueError(f"X has {X.shape[0]} rows and Y has {Y.shape[0]}; pass the same samples in both.")
 
 
-def positives(Y: Any) -> sp.csr_array:
-    """Return the pattern of ones of a complete 0/1 label matrix; refuse other values.
+def check_names(argument: str, names: Any, n_columns: int) -> None:
+    """Raise ValueError if there are names, but not one per column."""
+    if names is not None and len(names) != n_columns:
+        raise ValueError(f"{argument} has {len(names)} names, but there are {n_columns} columns.")
 
-    >>> positives(np.array([[0, 1], [0, 0]])).nnz
+
+def to_positives(Y: Any) -> sp.csr_array:
+    """Return the pattern of ones of a complete 0/1 label matrix; raise ValueError for other values.
+
+    >>> to_positives(np.array([[0, 1], [0, 0]])).nnz
     1
     """
-    csr = canonical(Y)
+    csr = to_canonical_csr(Y)
     csr.eliminate_zeros()
     wrong = csr.data[csr.data != 1]
     if wrong.size:
-        raise ValueError(f"Y holds {wrong[0]}; this format stores complete 0/1 labels only.")
+        raise ValueError(f"Y contains {wrong[0]}; this format only stores complete 0/1 labels.")
     return sp.csr_array((np.ones(csr.nnz, np.float32), csr.indices, csr.indptr), shape=csr.shape)

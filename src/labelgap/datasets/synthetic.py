@@ -1,4 +1,4 @@
-"""Data with a known truth: planted low rank, gaps to complete, and large sparse sets for tests of scale."""
+"""Generated data with a known truth: planted low rank, hidden cells, and large sparse datasets for tests of scale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 @dataclass(frozen=True)
 class PlantedData:
-    """Data made by :func:`make_low_rank`, with the truth that made it.
+    """Data of :func:`make_low_rank`, with the true factors.
 
     Attributes
     ----------
@@ -23,7 +23,7 @@ class PlantedData:
     W : ndarray of shape (d, rank)
     H : ndarray of shape (L, rank)
     threshold : float
-        Y is 1 exactly where X W Hᵀ + noise exceeds it.
+        Y is 1 if and only if X W Hᵀ + noise exceeds it.
     """
 
     X: sp.csr_array | NDArray[np.float32]
@@ -33,7 +33,7 @@ class PlantedData:
     threshold: float
 
     def scores(self) -> NDArray[np.float64]:
-        """Return X W Hᵀ without the noise: a dense n×L array."""
+        """Return X W Hᵀ without noise, a dense n×L array."""
         return (self.X @ self.W) @ self.H.T
 
 
@@ -50,9 +50,9 @@ def make_low_rank(
 ) -> PlantedData:
     """Make labels from planted low-rank scores, S = X W Hᵀ + noise · std(X W Hᵀ) · N(0, 1).
 
-    X, W and H are standard normal; with ``density`` only that share of X's cells is not zero. One threshold for all
-    cells makes the round(n · ``labels_per_row``) best scores positive, so the mean per row is as asked, while the
-    number in a single row varies. It takes an n×L array.
+    X, W and H are standard normal; ``density`` is the share of non-zero cells of X. One threshold for all cells makes
+    the round(n · ``labels_per_row``) largest scores positive: ``labels_per_row`` is the mean, and single rows vary.
+    Memory: an n×L array.
 
     >>> data = make_low_rank(50, 8, 10, rank=2, random_state=0)
     >>> data.Y.nnz
@@ -65,26 +65,26 @@ def make_low_rank(
     if not 0 < n_positives < n_samples * n_labels:
         raise ValueError(f"labels_per_row={labels_per_row} must be above 0 and below n_labels={n_labels}.")
     rng = check_random_state(random_state)
-    X = _normal_features(n_samples, n_features, density, rng)
+    X = _draw_features(n_samples, n_features, density, rng)
     W, H = rng.standard_normal((n_features, rank)), rng.standard_normal((n_labels, rank))
     scores = (X @ W) @ H.T
     if noise:
         scores += noise * scores.std() * rng.standard_normal(scores.shape)
-    best = np.partition(scores.ravel(), [-n_positives - 1, -n_positives])
-    threshold = float((best[-n_positives - 1] + best[-n_positives]) / 2)
+    order = np.partition(scores.ravel(), [-n_positives - 1, -n_positives])
+    threshold = float((order[-n_positives - 1] + order[-n_positives]) / 2)
     return PlantedData(X, sp.csr_array((scores > threshold).astype(np.float32)), W, H, threshold)
 
 
 @dataclass(frozen=True)
 class CompletionData:
-    """Data made by :func:`make_completion`: what is observed, and the truth.
+    """Data of :func:`make_completion`: the observed cells, and the true values.
 
     Attributes
     ----------
     X, Y : ndarray of shape (n, d) and (n, L)
-        Features, and labels 0/1, with NaN where they are hidden.
+        Features, and labels 0/1, with NaN in hidden cells.
     X_true, Y_true : ndarray of shape (n, d) and (n, L)
-        The same without gaps.
+        The same without hidden cells.
     X0 : ndarray of shape (n, d)
         The features without noise, a matrix of low rank.
     W, b : ndarray of shape (d, L) and (L,)
@@ -101,12 +101,12 @@ class CompletionData:
 
     @property
     def hidden_features(self) -> NDArray[np.bool_]:
-        """True where X is hidden."""
+        """Mask of the hidden cells of X."""
         return np.isnan(self.X)
 
     @property
     def hidden_labels(self) -> NDArray[np.bool_]:
-        """True where Y is hidden."""
+        """Mask of the hidden cells of Y."""
         return np.isnan(self.Y)
 
 
@@ -124,21 +124,21 @@ def make_completion(
 
     X0 = L R, with n×r and r×d standard normal factors, scaled so that its entries have variance 1. Features are
     X0 + N(0, σ²). Labels are 1 with probability 1 / (1 + exp(−s)), s = X0 W + b, the entries of W and b drawn from
-    N(0, 10), 10 the variance. Of the cells of X and of those of Y the share ω is drawn, each on its own, to be
-    observed: round(ω n d) and round(ω n L) of them, at least one.
+    N(0, 10), where 10 is the variance. The share ω of the cells of X and of the cells of Y is observed, drawn
+    separately: round(ω n d) and round(ω n L) cells, at least one.
 
     Parameters
     ----------
     n_samples, n_features, n_labels : int
         n, d and L; the paper has 100 or 400, 20, and 10.
     rank : int
-        r, of X0; the paper has 2 and 4.
+        r, the rank of X0; the paper has 2 and 4.
     noise_variance : float
         σ²; the paper has 0.01 and 0.1.
     observed : float
         ω, above 0 and up to 1; the paper has 0.1, 0.2 and 0.4.
     random_state : int, RandomState or None
-        Seeds everything.
+        Seed of all random draws.
 
     >>> data = make_completion(100, rank=2, observed=0.2, random_state=0)
     >>> data.X.shape, data.Y.shape, int((~data.hidden_features).sum()), int((~data.hidden_labels).sum())
@@ -148,7 +148,7 @@ def make_completion(
     """
     _check_sizes(n_samples=n_samples, n_features=n_features, n_labels=n_labels, rank=rank)
     if not 0 <= noise_variance < np.inf:
-        raise ValueError(f"noise_variance={noise_variance} is no variance; pass a number of at least 0.")
+        raise ValueError(f"noise_variance={noise_variance} is not a variance; pass a number of at least 0.")
     if not 0 < observed <= 1:
         raise ValueError(f"observed={observed} is not a share; pass a number above 0 and up to 1.")
     rng = check_random_state(random_state)
@@ -161,10 +161,10 @@ def make_completion(
 
 
 def _hide(values: NDArray, observed: float, rng: np.random.RandomState) -> NDArray[np.float64]:
-    """Return the values with NaN in all but a share of the cells, drawn without replacement."""
-    kept = rng.permutation(values.size)[: max(1, round(observed * values.size))]
+    """Set all but a random share of the cells to NaN."""
+    cells = rng.permutation(values.size)[: max(1, round(observed * values.size))]
     shown = np.full(values.shape, np.nan)
-    shown.ravel()[kept] = values.ravel()[kept]
+    shown.ravel()[cells] = values.ravel()[cells]
     return shown
 
 
@@ -176,11 +176,11 @@ def make_sparse_multilabel(
     labels_per_row: int,
     random_state: Any = None,
 ) -> tuple[sp.csr_array, sp.csr_array]:
-    """Make a large sparse set whose labels follow from latent topics, in time and memory of its non-zeros.
+    """Make a large sparse dataset with labels from latent topics, in time and memory proportional to its non-zeros.
 
-    Each row has one of about √L topics. A topic favours a narrow window of the features and its own labels, the first
-    of them most; a fifth of the features and a tenth of the labels are noise from the whole range. Draws that hit a
-    cell twice count once, so rows have up to ``features_per_row`` features and up to ``labels_per_row`` labels.
+    Each row has one of about √L topics. A topic has a narrow window of features and its own labels, the first of
+    which are the most frequent; a fifth of the features and a tenth of the labels are noise from the whole range.
+    Duplicate draws count once, so rows have at most ``features_per_row`` features and ``labels_per_row`` labels.
 
     Returns
     -------
@@ -204,14 +204,14 @@ def make_sparse_multilabel(
     topics = rng.randint(n_topics, size=n_samples)
     window = min(n_features, 4 * features_per_row)
     starts = rng.randint(n_features, size=n_topics)
-    places = _skewed((n_samples, features_per_row), window, 2, rng)
-    features = _with_noise((starts[topics][:, None] + places) % n_features, n_features, 0.2, rng)
-    ranks = _skewed((n_samples, labels_per_row), max(1, n_labels // n_topics), 3, rng)
-    labels = _with_noise(topics[:, None] + n_topics * ranks, n_labels, 0.1, rng)
-    X, Y = _rows_of(features, n_features), _rows_of(labels, n_labels)
+    offsets = _draw_skewed((n_samples, features_per_row), window, 2, rng)
+    features = _add_noise((starts[topics][:, None] + offsets) % n_features, n_features, 0.2, rng)
+    ranks = _draw_skewed((n_samples, labels_per_row), max(1, n_labels // n_topics), 3, rng)
+    labels = _add_noise(topics[:, None] + n_topics * ranks, n_labels, 0.1, rng)
+    X, Y = _make_binary_rows(features, n_features), _make_binary_rows(labels, n_labels)
     X.data = (rng.random_sample(X.nnz) + 0.5).astype(np.float32)
-    lengths = np.sqrt(np.add.reduceat(X.data.astype(float) ** 2, X.indptr[:-1]))
-    X.data /= np.repeat(lengths, np.diff(X.indptr)).astype(np.float32)
+    norms = np.sqrt(np.add.reduceat(X.data.astype(float) ** 2, X.indptr[:-1]))
+    X.data /= np.repeat(norms, np.diff(X.indptr)).astype(np.float32)
     return X, Y
 
 
@@ -221,7 +221,7 @@ def _check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name}={size} is too small; pass at least 1.")
 
 
-def _normal_features(n: int, d: int, density: float | None, rng: np.random.RandomState) -> Any:
+def _draw_features(n: int, d: int, density: float | None, rng: np.random.RandomState) -> Any:
     if density is None:
         return rng.standard_normal((n, d)).astype(np.float32)
     if not 0 < density <= 1:
@@ -230,24 +230,24 @@ def _normal_features(n: int, d: int, density: float | None, rng: np.random.Rando
     return sp.csr_array(X.astype(np.float32))
 
 
-def _skewed(shape: tuple[int, int], size: int, power: int, rng: np.random.RandomState) -> NDArray[np.int64]:
-    """Draw from range(size), the small ones more often: ⌊size · u^power⌋."""
+def _draw_skewed(shape: tuple[int, int], size: int, power: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """Draw from range(size), small numbers more often: ⌊size · u^power⌋."""
     return (size * rng.random_sample(shape) ** power).astype(np.int64)
 
 
-def _with_noise(index: NDArray[np.int64], size: int, share: float, rng: np.random.RandomState) -> NDArray[np.int64]:
+def _add_noise(index: NDArray[np.int64], size: int, share: float, rng: np.random.RandomState) -> NDArray[np.int64]:
     noisy = rng.random_sample(index.shape) < share
     index[noisy] = rng.randint(size, size=int(noisy.sum()))
     return index
 
 
-def _rows_of(index: NDArray[np.int64], width: int) -> sp.csr_array:
-    """Return a 0/1 matrix from the columns drawn for each row, each once."""
+def _make_binary_rows(index: NDArray[np.int64], width: int) -> sp.csr_array:
+    """Return a 0/1 matrix from the columns drawn for each row, without duplicates."""
     index = np.sort(index.astype(np.int32 if width <= np.iinfo(np.int32).max else np.int64), axis=1)
-    fresh = np.ones(index.shape, bool)
-    fresh[:, 1:] = index[:, 1:] != index[:, :-1]
-    indices = index[fresh]
-    indptr = np.concatenate([[0], np.cumsum(fresh.sum(axis=1))]).astype(
+    is_new = np.ones(index.shape, bool)
+    is_new[:, 1:] = index[:, 1:] != index[:, :-1]
+    indices = index[is_new]
+    indptr = np.concatenate([[0], np.cumsum(is_new.sum(axis=1))]).astype(
         index.dtype if len(indices) <= np.iinfo(np.int32).max else np.int64
     )
     return sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(len(index), width))

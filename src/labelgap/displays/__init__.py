@@ -1,10 +1,10 @@
-"""Plots in scikit-learn's manner: a display holds what it draws, ``from_…`` makes one, ``plot`` draws it again."""
+"""Plots like scikit-learn's displays: ``from_…`` creates and draws a display, ``plot`` draws it again."""
 
 from labelgap.displays.base import PALETTE, Display, new_figure
 from labelgap.displays.embedding import EmbeddingDisplay
 from labelgap.displays.frequency import FrequencyDisplay
 from labelgap.displays.objective import ObjectiveDisplay, ObjectiveRecorder
-from labelgap.displays.path import PathDisplay
+from labelgap.displays.parameter_path import PathDisplay
 from labelgap.displays.reliability import ReliabilityDisplay
 
 __all__ = [

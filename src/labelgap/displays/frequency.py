@@ -1,21 +1,23 @@
-"""Where a method finds its hits: among frequent labels, or among rare ones."""
+"""A display of P@k by the frequency of the labels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from labelgap.displays.base import Display, from_zero, name_of, require_matplotlib
+from labelgap.displays.base import Display, get_display_name, require_matplotlib, start_at_zero
+from labelgap.estimators import as_labels_for
 from labelgap.metrics import Batch
-from labelgap.metrics.base import one_of, positive_integer
-from labelgap.model_selection.criteria import labels_for, score_batches
+from labelgap.metrics.base import check_option, check_positive_integer
+from labelgap.model_selection import score_batches
 from labelgap.observations import as_labels
 
 Measure = Literal["contribution", "recall", "precision"]
-CROWDED = 8  # bins, whose names need a smaller font
+MAX_MEDIUM_TICKS = 7  # more bins need a smaller font
 MEASURES: dict[str, str] = {
     "contribution": "contribution to P@{k}",
     "recall": "recall@{k} of the labels",
@@ -23,8 +25,8 @@ MEASURES: dict[str, str] = {
 }
 
 
-class Tally(NamedTuple):
-    """Counts for each label, over the rows that have a known positive, and the number of these rows."""
+class LabelCounts(NamedTuple):
+    """Counts of each label over the rows with a known positive, and the number of these rows."""
 
     hits: NDArray[np.int64]
     predicted: NDArray[np.int64]
@@ -32,60 +34,52 @@ class Tally(NamedTuple):
     n_rows: int
 
 
+@dataclass(eq=False, repr=False)
 class FrequencyDisplay(Display):
-    """P@k, taken apart by how many training positives a label has.
+    """P@k, split by the number of training positives of the labels.
 
-    For a bin b of labels, over the test rows that have a known positive,
+    For a bin b of labels, over the test rows with a known positive,
 
-        contribution  Σ over j ∈ b of hits_j / (k · rows), and all bins together make P@k;
+        contribution  Σ over j ∈ b of hits_j / (k · rows); the sum over all bins is P@k;
         recall        Σ over j ∈ b of hits_j / Σ over j ∈ b of positives_j;
         precision     Σ over j ∈ b of hits_j / Σ over j ∈ b of predicted_j,
 
-    where a label is predicted in a row if it is among the k best of the row's known cells, and a hit if it is there.
+    where a label is predicted in a row if it is one of the k best of the row's known cells, and a hit if it is also
+    positive.
 
     Parameters
     ----------
     edges : ndarray of shape (bins + 1,)
-        Bin b holds the labels with edges[b] ≤ training positives < edges[b + 1].
+        Bin b contains the labels with edges[b] ≤ training positives < edges[b + 1].
     values : ndarray of shape (bins,)
-        What is drawn; NaN where a bin has nothing to count.
+        The values of the measure; NaN where it is undefined.
     n_labels : ndarray of shape (bins,)
-        The number of labels in each bin; bins without labels are not drawn.
+        Number of labels in each bin; bins without labels are not drawn.
     k : int
-        How many labels of each row are looked at.
-    measure : {"contribution", "recall", "precision"}
-        What the values are.
+        Number of top labels of each row.
+    measure : {"contribution", "recall", "precision"}, default="contribution"
+        The measure.
     precision_at_k : float, optional
         P@k over all labels, for the legend.
     name : str, optional
-        What the legend says.
+        The name in the legend.
 
     Examples
     --------
     >>> Y, scores = np.array([[1, 0, 1], [0, 1, 0]]), np.array([[0.9, 0.8, 0.1], [0.2, 0.9, 0.5]])
-    >>> shown = FrequencyDisplay.from_predictions(Y, scores, frequencies=[9, 40, 2], k=1, bins=[1, 10, 100])
-    >>> shown.values.tolist(), shown.n_labels.tolist()
+    >>> display = FrequencyDisplay.from_predictions(Y, scores, frequencies=[9, 40, 2], k=1, bins=[1, 10, 100])
+    >>> display.values.tolist(), display.n_labels.tolist()
     ([0.5, 0.5], [2, 1])
     """
 
-    def __init__(
-        self,
-        edges: NDArray[np.int64],
-        values: NDArray[np.float64],
-        n_labels: NDArray[np.int64],
-        *,
-        k: int,
-        measure: Measure = "contribution",
-        precision_at_k: float | None = None,
-        name: str | None = None,
-    ) -> None:
-        self.edges = edges
-        self.values = values
-        self.n_labels = n_labels
-        self.k = k
-        self.measure = measure
-        self.precision_at_k = precision_at_k
-        self.name = name
+    edges: NDArray[np.int64]
+    values: NDArray[np.float64]
+    n_labels: NDArray[np.int64]
+    _: KW_ONLY
+    k: int
+    measure: Measure = "contribution"
+    precision_at_k: float | None = None
+    name: str | None = None
 
     @classmethod
     def from_estimator(
@@ -103,31 +97,35 @@ class FrequencyDisplay(Display):
         ax: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Draw it for a fitted estimator and test rows.
+        """Draw the display of a fitted estimator on test rows.
 
         Parameters
         ----------
         estimator : fitted estimator
-            Anything with ``decision_function``.
-        X, Y : the test data
+            Any estimator with ``decision_function``.
+        X, Y : test data
             Y in any form that the estimator takes; unknown cells do not count.
-        frequencies : array-like of shape (L,), or Y_train : labels
-            The training positives of each label, or the labels to count them in: one of the two.
+        frequencies : array-like of shape (L,), optional
+            Number of training positives of each label. Pass either ``frequencies`` or ``Y_train``.
+        Y_train : labels, optional
+            Training labels, whose positives are counted.
         k : int, default=5
-            How many labels of each row are looked at.
-        measure : {"contribution", "recall", "precision"}
-            See the class.
+            Number of top labels of each row.
+        measure : {"contribution", "recall", "precision"}, default="contribution"
+            The measure, see the class.
         bins : int or sequence of int, default=6
-            The most bins, equally wide on a log scale, or their edges. Labels without a positive have their own.
+            Maximum number of bins, equally wide on a log scale, or their edges. Labels without training positives
+            have a bin of their own.
         name, ax, **kwargs
-            See :meth:`plot`.
+            See :meth:`plot`; the default name is that of the estimator's class.
         """
         require_matplotlib()
-        k = positive_integer("k", k)
-        labels = labels_for(estimator, Y)
-        counts = training_counts(frequencies, Y_train, labels.shape[1])
-        tally = count((Batch(*part) for part in score_batches(estimator, X, labels, k)), k)
-        return cls._of(tally, counts, k, measure, bins, name_of(estimator, name)).plot(ax, **kwargs)
+        k = check_positive_integer("k", k)
+        labels = as_labels_for(estimator, Y)
+        training_positives = count_training_positives(frequencies, Y_train, labels.shape[1])
+        counts = count_predictions((Batch(*part) for part in score_batches(estimator, X, labels, k)), k)
+        name = get_display_name(estimator, name)
+        return cls._from_counts(counts, training_positives, k, measure, bins, name).plot(ax, **kwargs)
 
     @classmethod
     def from_predictions(
@@ -144,64 +142,71 @@ class FrequencyDisplay(Display):
         ax: Any = None,
         **kwargs: Any,
     ) -> Self:
-        """Draw it for scores, or for the best labels of each row.
+        """Draw the display of predictions.
 
-        ``scores`` are what :class:`labelgap.metrics.Batch` takes: dense or sparse scores, or a tuple (indices,
-        scores) as ``predict_topk`` returns it. For the rest see :meth:`from_estimator`.
+        ``scores`` has any form that :class:`labelgap.metrics.Batch` takes: dense or sparse scores, or a tuple
+        (indices, scores) as ``predict_topk`` returns it. For the other parameters see :meth:`from_estimator`.
         """
-        k, batch = positive_integer("k", k), Batch(Y, scores)
-        counts = training_counts(frequencies, Y_train, batch.n_labels)
-        return cls._of(count([batch], k), counts, k, measure, bins, name).plot(ax, **kwargs)
+        k, batch = check_positive_integer("k", k), Batch(Y, scores)
+        training_positives = count_training_positives(frequencies, Y_train, batch.n_labels)
+        counts = count_predictions([batch], k)
+        return cls._from_counts(counts, training_positives, k, measure, bins, name).plot(ax, **kwargs)
 
     @classmethod
-    def _of(
-        cls, tally: Tally, counts: NDArray, k: int, measure: Measure, bins: int | Sequence[int], name: str | None
+    def _from_counts(
+        cls,
+        counts: LabelCounts,
+        training_positives: NDArray,
+        k: int,
+        measure: Measure,
+        bins: int | Sequence[int],
+        name: str | None,
     ) -> Self:
-        edges, place = place_labels(counts, bins)
-        total = {part: np.bincount(place, getattr(tally, part), len(edges) - 1) for part in Tally._fields[:3]}
-        whole = {
-            "contribution": np.full(len(edges) - 1, float(k * tally.n_rows)),
-            "recall": total["positives"],
-            "precision": total["predicted"],
-        }[one_of("measure", measure, tuple(MEASURES))]
-        values = np.divide(total["hits"], whole, out=np.full(len(whole), np.nan), where=whole > 0)
-        reached = tally.hits.sum() / (k * tally.n_rows) if tally.n_rows else float("nan")
-        n_labels = np.bincount(place, minlength=len(edges) - 1)
-        return cls(edges, values, n_labels, k=k, measure=measure, precision_at_k=float(reached), name=name)
+        edges, bin_of_label = assign_bins(training_positives, bins)
+        n_bins = len(edges) - 1
+        totals = {part: np.bincount(bin_of_label, getattr(counts, part), n_bins) for part in LabelCounts._fields[:3]}
+        divisors = {
+            "contribution": np.full(n_bins, float(k * counts.n_rows)),
+            "recall": totals["positives"],
+            "precision": totals["predicted"],
+        }[check_option("measure", measure, tuple(MEASURES))]
+        values = np.divide(totals["hits"], divisors, out=np.full(n_bins, np.nan), where=divisors > 0)
+        precision = counts.hits.sum() / (k * counts.n_rows) if counts.n_rows else float("nan")
+        n_labels = np.bincount(bin_of_label, minlength=n_bins)
+        return cls(edges, values, n_labels, k=k, measure=measure, precision_at_k=float(precision), name=name)
 
     def plot(self, ax: Any = None, *, name: str | None = None, **kwargs: Any) -> Self:
-        name = self._begin(ax, name)
+        name = self._set_axes(ax, name)
+        if name is not None and self.precision_at_k is not None:
+            name = f"{name} (P@{self.k} = {self.precision_at_k:.3f})"
         drawn = np.flatnonzero(self.n_labels)
-        ticks = [f"{self._range(b)}\n({self.n_labels[b]:,})" for b in drawn]
+        ticks = [f"{self._format_bin(b)}\n({self.n_labels[b]:,})" for b in drawn]
         self._check_bins(ticks)
-        self._curve(np.arange(len(drawn)), self.values[drawn], self._label(name), kwargs)
-        from_zero(self.ax_, "y")
-        self.ax_.set_xticks(range(len(ticks)), ticks, fontsize="medium" if len(ticks) < CROWDED else "x-small")
-        return self._finish(
+        self._draw_curve(np.arange(len(drawn)), self.values[drawn], name, kwargs)
+        start_at_zero(self.ax_, "y")
+        self.ax_.set_xticks(
+            range(len(ticks)), ticks, fontsize="medium" if len(ticks) <= MAX_MEDIUM_TICKS else "x-small"
+        )
+        return self._label_axes(
             xlabel="training positives of a label (number of such labels)",
             ylabel=MEASURES[self.measure].format(k=self.k),
         )
 
-    def _range(self, b: Any) -> str:
+    def _format_bin(self, b: Any) -> str:
         low, high = int(self.edges[b]), int(self.edges[b + 1]) - 1
         return f"{low:,}" if low == high else f"{low:,}–{high:,}"
 
-    def _label(self, name: str | None) -> str | None:
-        if name is None or self.precision_at_k is None:
-            return name
-        return f"{name} (P@{self.k} = {self.precision_at_k:.3f})"
-
     def _check_bins(self, ticks: list[str]) -> None:
-        shown = [tick.get_text() for tick in self.ax_.get_xticklabels()]
-        if self.ax_.lines and shown != ticks:
+        present = [tick.get_text() for tick in self.ax_.get_xticklabels()]
+        if self.ax_.lines and present != ticks:
             raise ValueError(
-                f"ax shows bins {shown} and this display has {ticks}; draw displays of the same training positives "
+                f"ax shows bins {present} and this display has {ticks}; draw displays of the same training positives "
                 "and bins into one plot."
             )
 
 
-def training_counts(frequencies: ArrayLike | None, Y_train: Any, n_labels: int) -> NDArray[np.int64]:
-    """Return the number of training positives of each label, given or counted."""
+def count_training_positives(frequencies: ArrayLike | None, Y_train: Any, n_labels: int) -> NDArray[np.int64]:
+    """Return the number of training positives of each label: ``frequencies``, or the counts in ``Y_train``."""
     if (frequencies is None) == (Y_train is None):
         raise ValueError(
             "Pass either frequencies (the training positives of each label) or Y_train (the labels to count them in)."
@@ -219,33 +224,33 @@ def training_counts(frequencies: ArrayLike | None, Y_train: Any, n_labels: int) 
     return counts.astype(np.int64)
 
 
-def count(batches: Iterable[Batch], k: int) -> Tally:
-    """Count hits, predictions and positives of each label among the k best known cells of the rows."""
-    parts = [_count_one(batch, k) for batch in batches]
-    return Tally(*(sum(column) for column in zip(*parts, strict=True)))
+def count_predictions(batches: Iterable[Batch], k: int) -> LabelCounts:
+    """Count the hits, predictions and positives of each label among the k best known cells of the rows."""
+    parts = [_count_batch(batch, k) for batch in batches]
+    return LabelCounts(*(sum(column) for column in zip(*parts, strict=True)))
 
 
-def _count_one(batch: Batch, k: int) -> Tally:
-    counted = batch.n_positives > 0
-    indices, hits = (part[counted] for part in batch.ranking(k))
-    places = indices[hits], indices[indices >= 0], batch.labels.positives.indices
-    found, predicted, positives = (np.bincount(part, minlength=batch.n_labels) for part in places)
-    return Tally(found, predicted, positives, int(counted.sum()))
+def _count_batch(batch: Batch, k: int) -> LabelCounts:
+    has_positives = batch.n_positives > 0
+    indices, hits = (part[has_positives] for part in batch.ranking(k))
+    cells = indices[hits], indices[indices >= 0], batch.labels.positives.indices
+    n_hits, n_predicted, n_positives = (np.bincount(labels, minlength=batch.n_labels) for labels in cells)
+    return LabelCounts(n_hits, n_predicted, n_positives, int(has_positives.sum()))
 
 
-def place_labels(counts: NDArray[np.int64], bins: int | Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def assign_bins(counts: NDArray[np.int64], bins: int | Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the edges of the bins and the bin of each label.
 
-    >>> edges, place = place_labels(np.array([0, 1, 3, 20, 99]), 2)
-    >>> edges.tolist(), place.tolist()
+    >>> edges, bin_of_label = assign_bins(np.array([0, 1, 3, 20, 99]), 2)
+    >>> edges.tolist(), bin_of_label.tolist()
     ([0, 1, 10, 100], [0, 1, 1, 2, 2])
     """
     if isinstance(bins, int | np.integer):
-        edges = _log_edges(counts, positive_integer("bins", bins))
+        edges = _compute_log_edges(counts, check_positive_integer("bins", bins))
     else:
         edges = np.asarray(bins)
         if edges.ndim != 1 or len(edges) < 2 or edges.dtype.kind not in "iu" or (np.diff(edges) <= 0).any():
-            raise ValueError(f"bins={bins!r} is neither a number nor a rising sequence of whole numbers.")
+            raise ValueError(f"bins={bins!r} is neither an integer nor a rising sequence of integers.")
         if edges[0] > counts.min() or edges[-1] <= counts.max():
             raise ValueError(
                 f"bins runs from {edges[0]} to below {edges[-1]} and labels have {counts.min()} to {counts.max()} "
@@ -254,10 +259,9 @@ def place_labels(counts: NDArray[np.int64], bins: int | Sequence[int]) -> tuple[
     return edges.astype(np.int64), np.searchsorted(edges, counts, side="right") - 1
 
 
-def _log_edges(counts: NDArray[np.int64], n_bins: int) -> NDArray[np.int64]:
-    some = counts[counts > 0]
-    none = [] if len(some) == len(counts) else [0]
-    if not len(some):
+def _compute_log_edges(counts: NDArray[np.int64], n_bins: int) -> NDArray[np.int64]:
+    positive = counts[counts > 0]
+    if not len(positive):
         return np.array([0, 1])
-    inner = np.geomspace(some.min(), some.max() + 1, n_bins + 1).round().astype(np.int64)
-    return np.unique([*none, *([1] if none else []), *inner])
+    edges = np.geomspace(positive.min(), positive.max() + 1, n_bins + 1).round().astype(np.int64)
+    return np.unique(edges if len(positive) == len(counts) else [0, 1, *edges])

@@ -1,52 +1,85 @@
 """Estimators: validate, build, solve, store."""
 
-from labelgap.estimators.base import MultiLabelEstimator, load
-from labelgap.estimators.baselines import (
-    CPLST,
-    CSSP,
-    LPSR,
-    PLST,
-    WSABIE,
-    BayesianCS,
-    BinaryRelevance,
-    CompressedSensing,
-    FastXML,
-    NaiveBayes,
-)
-from labelgap.estimators.completion import MC1, MCb
-from labelgap.estimators.imputers import EMImputer, FPCImputer
-from labelgap.estimators.leml import LEML
-from labelgap.estimators.local_leml import LocalLEML
-from labelgap.estimators.nystroem import KMeansNystroem
-from labelgap.estimators.one_class import OneClassMF
-from labelgap.estimators.sleec import SLEEC
-from labelgap.estimators.svm import LabelwiseSVM
-from labelgap.estimators.text import Tagger
-from labelgap.estimators.voting import LabelKNN
+import importlib
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from labelgap.estimators.base import MultiLabelEstimator, as_labels_for, get_final_estimator
+
+if TYPE_CHECKING:
+    from labelgap.estimators.binary_relevance import BinaryRelevance, LabelwiseSVM
+    from labelgap.estimators.completion import MC1, EMImputer, FPCImputer, MCb
+    from labelgap.estimators.leml import LEML
+    from labelgap.estimators.local import LocalLEML
+    from labelgap.estimators.nystroem import KMeansNystroem
+    from labelgap.estimators.one_class import OneClassMF
+    from labelgap.estimators.pipelines import load, save
+    from labelgap.estimators.sleec import SLEEC
+    from labelgap.estimators.tagger import Tagger
+    from labelgap.estimators.voting import LabelKNN
 
 __all__ = [
-    "CPLST",
-    "CSSP",
     "LEML",
-    "LPSR",
     "MC1",
-    "PLST",
     "SLEEC",
-    "WSABIE",
-    "BayesianCS",
     "BinaryRelevance",
-    "CompressedSensing",
     "EMImputer",
     "FPCImputer",
-    "FastXML",
     "KMeansNystroem",
     "LabelKNN",
     "LabelwiseSVM",
     "LocalLEML",
     "MCb",
     "MultiLabelEstimator",
-    "NaiveBayes",
     "OneClassMF",
     "Tagger",
+    "as_labels_for",
+    "get_final_estimator",
     "load",
+    "save",
 ]
+
+# Modules are loaded when a name is first used: most users need one or two of them, and some load much else.
+_MODULES = {
+    "BinaryRelevance": "binary_relevance",
+    "EMImputer": "completion",
+    "FPCImputer": "completion",
+    "KMeansNystroem": "nystroem",
+    "LEML": "leml",
+    "LabelKNN": "voting",
+    "LabelwiseSVM": "binary_relevance",
+    "LocalLEML": "local",
+    "MC1": "completion",
+    "MCb": "completion",
+    "OneClassMF": "one_class",
+    "SLEEC": "sleec",
+    "Tagger": "tagger",
+    "load": "pipelines",
+    "save": "pipelines",
+}
+_MOVED_TO_BASELINES = {
+    "BayesianCS",
+    "CPLST",
+    "CSSP",
+    "CompressedSensing",
+    "FastXML",
+    "LPSR",
+    "NaiveBayes",
+    "PLST",
+    "WSABIE",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+        globals()[name] = value
+        return value
+    if name not in _MOVED_TO_BASELINES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"labelgap.estimators.{name} has moved; use `from labelgap import {name}` or labelgap.baselines.{name}.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return getattr(importlib.import_module("labelgap.baselines"), name)

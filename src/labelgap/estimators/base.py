@@ -1,59 +1,133 @@
-"""What every estimator shares: three-state labels in, decisions, rankings and files out."""
+"""The base class of all estimators: validation, prediction, ranking and model files."""
 
 from __future__ import annotations
 
 import os
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, ClassVar, NamedTuple, Self
+from functools import update_wrapper
+from types import MethodType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import ClassifierTags, get_tags
+from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from labelgap import __version__
-from labelgap.estimators.about import About
-from labelgap.estimators.parameters import check_choice, check_k, is_float_type
-from labelgap.estimators.scores import Scores
-from labelgap.kernels import Backend, get_backend
+from labelgap.calibration import NotCalibrated, RowCalibration, parse_aim
+from labelgap.calibration.decisions import Meaning
+from labelgap.estimators.calibrating import calibrate_fitted, calibrate_rows
+from labelgap.estimators.parameters import check_choice, check_dtype, check_k
+from labelgap.estimators.scores import Scores, ThresholdedScores
+from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics import PrecisionAtK
-from labelgap.observations import Container, Labels, as_labels
-from labelgap.observations.joining import check_distinct
-from labelgap.persistence import ModelFileError, read_model, write_model
+from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
+from labelgap.observations.labels import check_distinct_names
+from labelgap.persistence import write_model
 from labelgap.runtime import n_threads, progress, threads
 
 
+class About(NamedTuple):
+    """The entry of a method in ``labelgap methods``.
+
+    Attributes
+    ----------
+    summary : str
+        What the method does, in one line.
+    paper : str
+        Authors and year.
+    missing_labels : bool
+        Whether the method ignores unknown cells; if not, :meth:`fit` raises ValueError for labels with gaps.
+    positives_only : bool
+        Whether the method is for data in which only positives are known.
+    missing_features : bool
+        Whether features may be missing.
+    graph : bool
+        Whether the method uses a graph of rows or labels.
+    fit, predict : str
+        The time of a fit and of the scores of one row, in terms of n rows, d features, z nonzero features of all
+        rows, L labels, y positives of all rows, k dimensions, and T trees or learners.
+
+    Examples
+    --------
+    >>> about = About("One model per label.", "Boutell et al. 2004", missing_labels=True, fit="z L", predict="d L")
+    >>> about.handles
+    ['missing labels']
+    """
+
+    summary: str
+    paper: str
+    missing_labels: bool = False
+    positives_only: bool = False
+    missing_features: bool = False
+    graph: bool = False
+    fit: str = ""
+    predict: str = ""
+
+    @property
+    def handles(self) -> list[str]:
+        """The names of the capabilities that the method has."""
+        names = ("missing_labels", "positives_only", "missing_features", "graph")
+        return [name.replace("_", " ") for name in names if getattr(self, name)]
+
+
 class Outcome(NamedTuple):
-    """How learning ended: what to warn of, and the Ctrl-C that ended it once there was something to store."""
+    """The end of a fit: a warning to issue, or the Ctrl-C that ended it after some result could be stored."""
 
     warning: str | None = None
     interrupt: KeyboardInterrupt | None = None
 
     def report(self, stacklevel: int = 2) -> None:
-        """Raise the interrupt again, or warn; call it when everything is stored."""
+        """Raise the interrupt again, or warn; call it after everything is stored."""
         if self.interrupt is not None:
             raise self.interrupt
         if self.warning is not None:
             warnings.warn(self.warning, ConvergenceWarning, stacklevel=stacklevel + 1)
 
 
-class MultiLabelEstimator(BaseEstimator, ABC):
-    """An estimator of label matrices that may have gaps.
+class if_calibrated:
+    """Decorator of a method that a fitted estimator has only if it was calibrated; else its lookup is an error.
 
-    A subclass checks its parameters, learns from validated rows and labels, and gives the scores of validated rows;
-    validation, prediction, ranking, model files and scikit-learn's conventions are here.
+    An estimator that is not fitted has the method, so that a call raises NotFittedError.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self._method = method
+        update_wrapper(self, method)  # type: ignore[arg-type]
+
+    def __get__(self, estimator: Any, owner: type | None = None) -> Any:
+        if estimator is None:
+            return self._method
+        if "n_labels_" in vars(estimator):
+            estimator._get_calibration("written")
+        return MethodType(self._method, estimator)
+
+
+class Decided(NamedTuple):
+    """The scores of rows, which order labels, their decision values, and P(written), None without a calibration."""
+
+    scores: NDArray
+    decisions: NDArray
+    probabilities: NDArray[np.float64] | None
+
+
+class MultiLabelEstimator(BaseEstimator, ABC):
+    """Base class of estimators of label matrices that may have gaps.
+
+    A subclass defines :meth:`_check_parameters`, :meth:`_learn` and :meth:`_scores`. This class adds validation,
+    prediction, ranking, model files and scikit-learn's conventions.
     """
 
     about: ClassVar[About]
-    _uses_device: ClassVar[bool] = False  # where False, ``device`` is deprecated
+    _uses_device: ClassVar[bool] = False  # if False, the parameter ``device`` is deprecated
 
     absent: str = "negative"
     n_jobs: int | None = None
@@ -63,6 +137,8 @@ class MultiLabelEstimator(BaseEstimator, ABC):
     container_: Container
     n_features_in_: int
     n_labels_: int
+    if TYPE_CHECKING:  # model files must have all declared attributes; this one is optional
+        calibration_: RowCalibration
 
     @abstractmethod
     def _check_parameters(self) -> Any:
@@ -70,14 +146,14 @@ class MultiLabelEstimator(BaseEstimator, ABC):
 
     @abstractmethod
     def _learn(self, X: Any, labels: Labels) -> Outcome | None:
-        """Learn from validated rows and labels, set the fitted attributes, and say how it ended."""
+        """Learn from validated rows and labels, set the fitted attributes, and return how the fit ended."""
 
     @abstractmethod
     def _scores(self, X: Any) -> Scores:
         """Return the decision values of validated rows."""
 
-    def fit(self, X: Any, Y: Any, observed: Any = None) -> Self:
-        """Learn from rows X and labels Y.
+    def fit(self, X: Any, Y: Any, observed: Any = None, *, calibrate: bool | str = False) -> Self:
+        """Fit the model to rows X and labels Y.
 
         Parameters
         ----------
@@ -86,17 +162,23 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         Y : array-like, sparse matrix or Labels of shape (n, L)
             Labels: 0/1, bool or −1/+1; NaN is unknown.
         observed : array-like or sparse matrix of shape (n, L), optional
-            True where Y is known.
+            True where Y is known. By default all cells are known except NaN.
+        calibrate : bool or str, default=False
+            Whether to calibrate scores to probabilities and to choose thresholds, on rows that are held out of
+            further fits; see :meth:`calibrate`. A str is the aim of the thresholds; True means "f1".
 
         Returns
         -------
         self
         """
-        return self._fit(X, Y, observed)
+        return self._fit(X, Y, observed, calibrate=calibrate)
 
-    def _fit(self, X: Any, Y: Any, observed: Any, *side: Any) -> Self:
-        """Validate, learn, and report how it ended; ``side`` is handed on to :meth:`_learn`."""
+    def _fit(self, X: Any, Y: Any, observed: Any, *side: Any, calibrate: bool | str = False) -> Self:
+        """Validate, learn, and report how the fit ended; ``side`` is passed on to :meth:`_learn`."""
         self._check_parameters()
+        aim = "f1" if calibrate is True else calibrate or None
+        if aim is not None:
+            self._check_calibrate(aim, X, *side)
         if self.device != "auto" and not self._uses_device:
             warnings.warn(
                 f"device={self.device!r} has no effect in {type(self).__name__}: the parameter is deprecated here "
@@ -104,48 +186,223 @@ class MultiLabelEstimator(BaseEstimator, ABC):
                 FutureWarning,
                 stacklevel=3,
             )
-        with self._unchanged_on_error(), threads(self.n_jobs):
+        with self._restore_on_error(), threads(self.n_jobs), explain_out_of_memory():
             X, labels = self._check_fit(X, Y, observed)
             self.container_, self.n_labels_ = labels.container, labels.shape[1]
+            self.__dict__.pop("calibration_", None)
             outcome = self._learn(X, labels, *side)
+            if aim is not None and not (outcome is not None and outcome.interrupt):
+                self._calibrate_in_folds(X, labels, aim)
         if outcome is not None and any(outcome):
             outcome.report(stacklevel=3)
         return self
 
     def decision_function(self, X: Any) -> NDArray:
-        """Return an (n, L) array of decision values: above 0 exactly where :meth:`predict` says yes.
+        """Return decision values, an (n, L) array: above 0 exactly for the labels that :meth:`predict` returns.
 
-        It is dense; for many labels use :meth:`predict_topk`.
+        The array is dense; for many labels use :meth:`predict_topk`.
         """
         check_is_fitted(self)
         with threads(self.n_jobs):
-            # In the blocks of predict, so that rounding cannot make the two disagree.
-            return self._scores(self._check_rows(X)).dense()
+            # The same blocks as in predict: with others, rounding could make the two disagree.
+            return self._decisions(self._check_rows(X)).dense()
 
     def predict(self, X: Any) -> Any:
-        """Return the labels of each row, in the container and the encoding that ``Y`` had in :meth:`fit`."""
+        """Return the predicted labels, in the container and encoding of the ``Y`` passed to :meth:`fit`.
+
+        For a data frame that is a data frame with the names of the labels, and with the index of X if X has one.
+        """
         check_is_fitted(self)
         with threads(self.n_jobs):
-            positives = self._scores(self._check_rows(X)).positives()
-        return self.container_.pack(positives)
+            positives = self._decisions(self._check_rows(X)).positives()
+        names = getattr(self, "label_names_in_", None)
+        return self.container_.pack(positives, names, X.index if hasattr(X, "iloc") else None)
 
-    def predict_topk(self, X: Any, k: int = 5) -> tuple[NDArray, NDArray]:
-        """Return the indices and the decision values of the k best labels of each row, two (n, k) arrays, best first.
+    def get_label_names_out(self) -> NDArray:
+        """Return the names of the labels, in the order of the columns of :meth:`predict`.
 
-        Never makes an n×L array; ties go to the lower index.
+        Labels without names are called "label0", "label1" and so on.
+        """
+        check_is_fitted(self)
+        numbered = [f"label{j}" for j in range(self.n_labels_)]
+        return np.asarray(getattr(self, "label_names_in_", numbered), dtype=object)
+
+    def predict_topk(
+        self, X: Any, k: int = 5, *, proba: bool = False, meaning: Meaning = "written"
+    ) -> tuple[NDArray, NDArray]:
+        """Return the indices and decision values of the k best labels of each row, two (n, k) arrays, best first.
+
+        The order is that of the scores, whatever the thresholds. With ``proba`` the values are the probabilities of
+        :meth:`predict_proba`. No n×L array is allocated. Of equal values the lower index comes first.
         """
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
+        calibration = self._get_calibration(meaning) if proba else None
         with threads(self.n_jobs):
-            return self._scores(self._check_rows(X)).topk(int(k))
+            X = self._check_rows(X)
+            if calibration is None:
+                return self._decisions(X).topk(int(k))
+            indices, scores = self._scores(X).topk(int(k))
+            return indices, calibration.convert(scores, indices, meaning)
 
-    def score(self, X: Any, y: Any, observed: Any = None) -> float:
-        """Return the precision at 1 over known cells; rows without a known positive are left out.
+    def rank(
+        self, X: Any, k: int, *, meaning: Meaning = "written"
+    ) -> tuple[NDArray, NDArray, NDArray[np.float64] | None]:
+        """Return indices, decision values and probabilities of the k best labels of each row, three (n, k) arrays.
 
-        ``y`` are labels in any form that :meth:`fit` takes (scikit-learn passes them by this name).
+        They are those of :meth:`predict_topk`, computed at once; without a calibration the last one is None.
         """
         check_is_fitted(self)
-        X, labels = self._check_rows(X), as_labels(y, observed, self.absent)  # type: ignore[arg-type]
+        check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
+        calibration = getattr(self, "calibration_", None)
+        with threads(self.n_jobs):
+            all_scores = self._scores(self._check_rows(X))
+            indices, scores = all_scores.topk(int(k))
+        if calibration is None:
+            return indices, scores, None
+        decisions = ThresholdedScores(all_scores, calibration.thresholds, calibration.always_best)
+        return indices, decisions.decide(scores, indices), calibration.convert(scores, indices, meaning)
+
+    def decide(self, X: Any) -> Decided:
+        """Return the scores, decision values and probabilities of all labels of rows, computed at once."""
+        check_is_fitted(self)
+        with threads(self.n_jobs):
+            all_scores = self._scores(self._check_rows(X))
+            scores = all_scores.dense()
+        calibration = getattr(self, "calibration_", None)
+        if calibration is None:
+            return Decided(scores, scores, None)
+        decisions = ThresholdedScores(all_scores, calibration.thresholds, calibration.always_best)
+        probabilities = calibration.convert(scores, np.arange(self.n_labels_))
+        return Decided(scores, decisions.decide_rows(scores), probabilities)
+
+    @if_calibrated
+    def predict_proba(self, X: Any, *, meaning: Meaning = "written") -> NDArray[np.float64]:
+        """Return a probability for each row and label, an (n, L) array.
+
+        Parameters
+        ----------
+        X : rows
+            As in :meth:`predict`.
+        meaning : {"written", "true"}, default="written"
+            "written": the probability that a person who tags the row writes the label, which held-out rows can
+            check. "true": the probability that the label is true, P(written) / c_j and at most 1, where a true label
+            j is written with the same probability c_j in every row. c_j is estimated (``calibration_.written``) if
+            only positives are known, and 1 otherwise.
+
+        Returns
+        -------
+        ndarray of shape (n, L)
+
+        Raises
+        ------
+        NotCalibrated
+            If the estimator was not calibrated: pass ``calibrate=True`` to :meth:`fit`, or call :meth:`calibrate`.
+        """
+        check_is_fitted(self)
+        calibration = self._get_calibration(meaning)
+        labels = np.arange(self.n_labels_)
+        with threads(self.n_jobs):
+            blocks = self._scores(self._check_rows(X)).blocks()
+            return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
+
+    def calibrate(
+        self, X: Any, Y: Any, observed: Any = None, *, aim: str = "f1", positives_only: bool | None = None
+    ) -> Self:
+        """Calibrate scores to probabilities and choose thresholds, on rows that were not used in :meth:`fit`.
+
+        Parameters
+        ----------
+        X, Y, observed
+            Held-out rows and their labels, as in :meth:`fit`.
+        aim : str, default="f1"
+            What thresholds are chosen for: "f1", the largest expected F1; "precision>=P"; "k=K", K labels a row on
+            average; or "expected", as many labels as the probabilities sum to.
+        positives_only : bool, optional
+            Whether an absent label may be forgotten; by default that is so for one-class methods.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        parse_aim(aim)
+        X, labels = self._check_rows(X), self._read_labels(Y, observed)
+        self._check_match(X, labels)
+        if positives_only is None:
+            positives_only = self._has_positives_only(labels)
+        with threads(self.n_jobs):
+            self.calibration_ = calibrate_rows(self._scores(X), labels, aim=aim, positives_only=positives_only)
+        return self
+
+    @property
+    def classes_(self) -> NDArray[np.int64]:
+        """The numbers of the labels, the columns of :meth:`decision_function` and :meth:`predict_proba`."""
+        if "n_labels_" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has classes_ only after fit.")
+        return np.arange(self.n_labels_)
+
+    def chosen(self) -> MultiLabelEstimator:
+        """Return an unfitted estimator with the parameters that this one was fitted with.
+
+        For a search these are the parameters that it chose, so that a fit does not search again.
+        """
+        return clone(self)
+
+    def _decisions(self, X: Any) -> Scores:
+        """Return the scores of validated rows, less thresholds if these were chosen."""
+        calibration, scores = getattr(self, "calibration_", None), self._scores(X)
+        if calibration is None:
+            return scores
+        return ThresholdedScores(scores, calibration.thresholds, calibration.always_best)
+
+    def _get_calibration(self, meaning: str) -> RowCalibration:
+        check_choice("meaning", meaning, ("written", "true"))
+        calibration = getattr(self, "calibration_", None)
+        if calibration is None:
+            raise NotCalibrated(
+                f"{type(self).__name__} has scores and no probabilities, because it was not calibrated; pass "
+                "calibrate=True to fit, or call calibrate(X, Y) with held-out rows."
+            )
+        return calibration
+
+    def _drop_calibration(self, reason: str) -> None:
+        """Remove a calibration that no longer fits the model, with a warning."""
+        if self.__dict__.pop("calibration_", None) is not None:
+            warnings.warn(f"{reason}, so the calibration was dropped; call calibrate(X, Y) again.", stacklevel=3)
+
+    def _has_positives_only(self, labels: Labels) -> bool:
+        """Return whether an absent label may be a forgotten one."""
+        return self.about.positives_only
+
+    def _check_calibrate(self, aim: str, X: Any, *side: Any) -> None:
+        """Raise ValueError for an unknown aim, and for data that cannot be split by rows."""
+        parse_aim(aim)
+        if X is None or any(part is not None for data in side for part in vars(data).values()):
+            raise ValueError(
+                "calibrate=True holds rows out, which needs features of rows and excludes graphs, label features and "
+                "row weights; fit without it, then call calibrate(X, Y) with held-out rows."
+            )
+
+    def _calibrate_in_folds(self, X: Any, labels: Labels, aim: str) -> None:
+        """Calibrate on validated training rows, by clones that were fitted without the rows they score."""
+        positives_only = self._has_positives_only(labels)
+        self.calibration_ = calibrate_fitted(self, X, labels, aim=aim, positives_only=positives_only)
+
+    def _held_out_rows(self) -> Any:
+        """Return parts with ``rows``, training rows, and their ``scores`` by a fit without them, or None.
+
+        Only a search has them: those of the candidate that it chose.
+        """
+        return None
+
+    def score(self, X: Any, y: Any, observed: Any = None) -> float:
+        """Return the precision at 1 over known cells; rows without a known positive do not count.
+
+        ``y`` holds labels in any form that :meth:`fit` accepts (scikit-learn passes them by this name).
+        """
+        check_is_fitted(self)
+        X, labels = self._check_rows(X), self._read_labels(y, observed)
         self._check_match(X, labels)
         with threads(self.n_jobs):
             scores = self._scores(X)
@@ -153,22 +410,22 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         return PrecisionAtK(1).update(labels, at_known).compute()
 
     def known_scores(self, X: Any, Y: Any) -> sp.csr_array:
-        """Return decision values at the known cells of Y alone, as a sparse matrix with that pattern."""
+        """Return the decision values at the known cells of Y, as a sparse matrix with these cells."""
         check_is_fitted(self)
-        X, labels = self._check_rows(X), as_labels(Y, absent=self.absent)  # type: ignore[arg-type]
+        X, labels = self._check_rows(X), self._read_labels(Y, None)
         self._check_match(X, labels)
         with threads(self.n_jobs):
-            return self._scores(X).known(labels)
+            return self._decisions(X).known(labels)
 
     def _kernels(self) -> Backend:
         return get_backend(self.device if self._uses_device else "cpu")
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
-        # SciPy's products and our kernels both want CSR. A number that overflows is reported as infinity below.
+        # SciPy's products and our kernels both need CSR. Values that overflow are reported as infinity below.
         with np.errstate(over="ignore"):
             return validate_data(
                 self,
-                X,
+                check_sparse_indices("X", X),
                 reset=reset,
                 accept_sparse="csr",
                 dtype=np.dtype(self.dtype).type,
@@ -177,16 +434,15 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             )
 
     def _check_common(self) -> None:
-        """Refuse a value of a shared parameter that means nothing."""
+        """Raise ValueError for invalid values of the parameters that all estimators share."""
         check_choice("absent", self.absent, ("negative", "unknown"))
-        if not is_float_type(self.dtype):
-            raise ValueError(f"dtype={self.dtype!r} is not supported; use 'float32' or 'float64'.")
+        check_dtype(self.dtype)
         n_threads(self.n_jobs)
         get_backend(self.device)
 
     @contextmanager
-    def _unchanged_on_error(self) -> Iterator[None]:
-        """Put every attribute back if the block fails, so that no estimator is left half fitted."""
+    def _restore_on_error(self) -> Iterator[None]:
+        """Restore all attributes if the block raises an error, so that no estimator is left half fitted."""
         before = self.__dict__.copy()
         try:
             yield
@@ -195,7 +451,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             raise
 
     def _check_match(self, X: Any, labels: Labels) -> None:
-        """Refuse labels that do not belong to these rows or to this model."""
+        """Raise ValueError unless the labels have one row for each row of X and one column for each label of fit."""
         _check_rows_match(X, labels)
         if labels.shape[1] != self.n_labels_:
             raise ValueError(
@@ -204,10 +460,9 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             )
 
     def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
-        """Return validated rows and labels, or say what is wrong with them."""
-        if Y is not None:  # that there is no Y is said before what is wrong with X
-            takes = "words" if get_tags(self).input_tags.string else "rows"
-            with progress(None, f"{type(self).__name__}: {takes}", 0):
+        """Return validated rows and labels."""
+        if Y is not None:  # an error about a missing Y comes before errors about X
+            with progress(None, f"{type(self).__name__}: rows", 0):
                 X = self._check_rows(X, reset=True)
         labels = self._check_labels(
             Y,
@@ -220,14 +475,15 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         return X, labels
 
     def _check_labels(self, Y: Any, observed: Any, X: Any = None, *, missing: str, empty: str) -> Labels:
-        """Return labels to learn from, one row for each of X where it is given, or say what is wrong with them.
+        """Return validated labels to learn from, with one row for each row of X unless X is None.
 
-        ``missing`` and ``empty`` are what to say of a Y that is None or has no cell; the latter may name its {shape}.
+        ``missing`` and ``empty`` are the error messages for a Y that is None or has no cell; ``empty`` may contain
+        {shape}.
         """
         if Y is None:
             raise ValueError(missing)
-        self._keep_label_names(Y)
-        labels = as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
+        self._store_label_names(Y)
+        labels = self._read_labels(Y, observed)
         if X is not None:
             _check_rows_match(X, labels)
         if 0 in labels.shape:
@@ -240,43 +496,55 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         if not labels.complete and not (self.about.missing_labels or self.about.positives_only):
             raise ValueError(
                 f"Y has {labels.shape[0] * labels.shape[1] - labels.n_known} unknown cells, and "
-                f"{type(self).__name__} must know every one; pass 0 where a missing label is a no, or use a method "
-                "that takes gaps: `labelgap methods` lists them."
+                f"{type(self).__name__} must know every one; pass 0 if a missing label is negative, or use a method "
+                "that handles gaps: `labelgap methods` lists them."
             )
         return labels
 
-    def _keep_label_names(self, Y: Any) -> None:
-        """Keep the names of labels that a data frame has, as scikit-learn keeps those of features."""
+    def _read_labels(self, Y: Any, observed: Any) -> Labels:
+        """Return labels of any form."""
+        return as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
+
+    def _store_label_names(self, Y: Any) -> None:
+        """Store the column names of a data frame Y, as scikit-learn stores those of X."""
         self.__dict__.pop("label_names_in_", None)
         names = np.asarray(getattr(Y, "columns", []), dtype=object)
         if len(names) and all(isinstance(name, str) for name in names):
-            check_distinct("Y", names)
+            check_distinct_names("Y", names)
             self.label_names_in_ = names
 
     def save(self, path: str | os.PathLike, *, folder: bool = False) -> None:
-        """Write the fitted estimator to a file that :func:`labelgap.load` reads; no pickle is involved.
+        """Write the fitted estimator to a file that :func:`labelgap.load` reads, without pickle.
 
-        The file is a zip, or with ``folder`` a folder, of JSON and ``.npy`` with checksums, and appears whole or not
-        at all. Callbacks and a random generator object are not kept.
+        The file is a zip archive of JSON and ``.npy`` members with checksums, or a folder of them with ``folder``. It
+        is written atomically. Callbacks and random generator objects are not saved.
         """
         check_is_fitted(self)
         write_model(path, self._header(), self._fitted_values(), folder=folder)
 
     def _header(self) -> dict[str, Any]:
-        """Return what the estimator is, as JSON can hold it."""
+        """Return the version, class name and parameters as JSON values; a file does not name a device."""
+        parameters = self.get_params(deep=False)
+        if "device" in parameters:  # the model may be loaded where this device is not
+            parameters["device"] = "auto"
         return {
             "version": __version__,
             "estimator": type(self).__name__,
-            "parameters": {name: _plain(name, value) for name, value in self.get_params(deep=False).items()},
+            "parameters": {name: pack_parameter(name, value) for name, value in parameters.items()},
         }
 
     def _fitted_values(self) -> dict[str, Any]:
-        """Return what fit has set, as a model file can hold it; a model within a model is kept like this too."""
-        values = {name: value for name, value in vars(self).items() if name.endswith("_")}
+        """Return the fitted attributes as values that a model file can hold."""
+        values = {name: _pack_nested(value) for name, value in vars(self).items() if name.endswith("_")}
         return values | {"container_": asdict(self.container_)}
 
+    @classmethod
+    def _upgrade_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the fitted attributes of an older model file under their present names."""
+        return values
+
     def _check_loaded(self) -> None:
-        """Raise ValueError if attributes that came from a file do not fit each other."""
+        """Raise ValueError if attributes read from a file are inconsistent."""
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -285,7 +553,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         tags.target_tags.required = True
         tags.target_tags.single_output = False
         tags.target_tags.multi_output = True
-        # Only 0/1 targets; estimator_type stays None, since a classifier's splitter rejects NaN in y.
+        # Targets are 0/1. estimator_type stays None because the stratified splitter of classifiers rejects NaN in y.
         tags.classifier_tags = ClassifierTags(multi_class=False, multi_label=True)
         return tags
 
@@ -297,14 +565,14 @@ def _check_rows_match(X: Any, labels: Labels) -> None:
         )
 
 
-def _plain(name: str, value: Any) -> Any:
-    """Return a parameter as JSON can hold it."""
+def pack_parameter(name: str, value: Any) -> Any:
+    """Return a parameter as a JSON value; raise TypeError if it has code, such as a function."""
     if isinstance(value, Loss) and type(value) is LOSSES.get(value.name):
         value = value.name
     if hasattr(value, "__array__"):
         value = np.asarray(value).tolist()
     if isinstance(value, tuple | list):
-        value = [_plain(name, part) for part in value]
+        value = [pack_parameter(name, part) for part in value]
     if isinstance(value, type | np.dtype):
         value = np.dtype(value).name
     if isinstance(value, MultiLabelEstimator):
@@ -314,86 +582,33 @@ def _plain(name: str, value: Any) -> Any:
     if not isinstance(value, str | int | float | bool | list | dict | None):
         raise TypeError(
             f"{name}={value!r} cannot be written to a model file, which holds no code; "
-            "use a named option (or kernel='precomputed') if the model must be saved."
+            "use a named option (or kernel='precomputed') to save the model."
         )
     return value
 
 
-def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True) -> MultiLabelEstimator:
-    """Read an estimator that :meth:`MultiLabelEstimator.save` wrote.
-
-    Parameters
-    ----------
-    path : str or path
-        A model file or folder.
-    mmap : bool, default=False
-        Leave arrays where they lie and read them as they are used; processes that load the same model share them.
-    check : bool, default=True
-        Compare checksums, for which every byte is read once.
-
-    Examples
-    --------
-    >>> import numpy as np, tempfile, os, labelgap
-    >>> model = labelgap.LEML(n_components=1).fit(np.eye(3), np.array([[1, 0], [1, 0], [0, 1]]))
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     model.save(os.path.join(folder, "model"))
-    ...     again = labelgap.load(os.path.join(folder, "model"))
-    >>> bool((again.decision_function(np.eye(3)) == model.decision_function(np.eye(3))).all())
-    True
-    """
-    header, values = read_model(path, mmap=mmap, check=check)
-    return restored(path, header, values)
+def get_final_estimator(estimator: Any) -> Any:
+    """Return the last step of a pipeline, also of nested ones, or the estimator itself if it is not a pipeline."""
+    while hasattr(estimator, "steps"):
+        estimator = estimator[-1]
+    return estimator
 
 
-def restored(path: Any, header: dict[str, Any], values: dict[str, Any]) -> MultiLabelEstimator:
-    """Return the fitted estimator that a header and values of ``path`` are of, or say what is wrong with them."""
-    model = _make(path, header)
-    missing = _fitted_names(type(model)) - values.keys()
-    if missing:
-        raise ModelFileError(f"{path} lacks {', '.join(sorted(missing))}; save the model again.")
-    try:
-        container = Container(**values["container_"])
-    except (KeyError, TypeError) as error:
-        raise _unfitting(path, header, error) from error
-    model.__dict__.update(values, container_=container)
-    try:
-        model._check_loaded()
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ModelFileError(f"{path} does not hold together ({error}); save the model again.") from error
-    return model
+def as_labels_for(estimator: Any, Y: Any, observed: Any = None) -> Labels:
+    """Return Y as :class:`Labels`; the estimator's parameter ``absent`` says what an absent label means."""
+    return as_labels(Y, observed, getattr(get_final_estimator(estimator), "absent", "negative"))
 
 
-def _make(path: Any, header: dict[str, Any]) -> MultiLabelEstimator:
-    """Return an estimator with the parameters of a header, some of which may be estimators themselves."""
-    classes = {cls.__name__: cls for cls in _all_subclasses(MultiLabelEstimator)}
-    name = header.get("estimator")
-    if name not in classes:
-        raise ModelFileError(
-            f"{path} holds an estimator {name!r}, which this version of labelgap does not have; upgrade labelgap."
-        )
-    try:
-        parameters = {
-            key: _make(path, value) if isinstance(value, dict) and "estimator" in value else value
-            for key, value in header["parameters"].items()
-        }
-        return classes[name](**parameters)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise _unfitting(path, header, error) from error
+PackedModel = dict[str, Any]
+NESTED, CALIBRATION = "fitted estimator", "calibration"  # keys of packed values among those of a model
 
 
-def _unfitting(path: Any, header: dict[str, Any], error: Exception) -> ModelFileError:
-    name = header.get("estimator")
-    return ModelFileError(f"{path} has a header that does not fit {name} ({error}); save the model again.")
+def pack_model(model: MultiLabelEstimator) -> PackedModel:
+    """Return a fitted estimator as values that the model file of an enclosing estimator can hold."""
+    return {"header": model._header(), "values": model._fitted_values()}
 
 
-def _fitted_names(cls: type) -> set[str]:
-    """Return the attributes that a class declares as there after fit."""
-    declared = (name for base in cls.__mro__ for name in vars(base).get("__annotations__", ()))
-    return {name for name in declared if name.endswith("_") and not name.startswith("_")}
-
-
-def _all_subclasses(cls: type) -> Iterator[type]:
-    subclass: type
-    for subclass in cls.__subclasses__():
-        yield subclass
-        yield from _all_subclasses(subclass)
+def _pack_nested(value: Any) -> Any:
+    if isinstance(value, RowCalibration):
+        return {CALIBRATION: value.to_values()}
+    return {NESTED: pack_model(value)} if isinstance(value, MultiLabelEstimator) else value

@@ -1,4 +1,4 @@
-"""LEML: low-rank empirical risk minimisation for multi-label learning, with missing labels."""
+"""LEML: low-rank empirical risk minimisation for multi-label learning with missing labels."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.metrics.pairwise import rbf_kernel
 
-from labelgap.estimators.about import About
-from labelgap.estimators.base import MultiLabelEstimator, Outcome
-from labelgap.estimators.incremental import ALTERNATIONS, Given, check_no_past, partial_fit
+from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.low_rank import (
+    MAX_UPDATE_ALTERNATIONS,
     check_alternation,
+    check_no_past,
     embed_rows,
     fit_bound,
     join_factors,
+    partial_fit,
     split_factors,
 )
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import FactorScores
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
-from labelgap.objectives.cells import label_cells
+from labelgap.objectives.cells import bind_label_cells
 from labelgap.objectives.problem import (
     BoundData,
     Iteration,
@@ -34,87 +34,90 @@ from labelgap.objectives.problem import (
     SideData,
     bind,
 )
-from labelgap.objectives.update import Memory, Previous
+from labelgap.objectives.update import Memory, PreviousFit
 from labelgap.observations import Labels
 from labelgap.solvers import Fit
 
 
 class LEML(MultiLabelEstimator):
-    """A linear multi-label model of low rank, learned from the known labels only.
+    """Low-rank linear model of all labels, learned from the known cells (Yu, Jain, Kar and Dhillon 2014).
 
     Minimises over W (d×k) and H (L×k)
 
         F(W, H) = Σ over known (i, j) of ℓ(Y_ij, x_iᵀ W h_j) + (α/2) ‖W‖² + (α_H/2) ‖H‖²
 
-    by alternating between the two (Yu, Jain, Kar and Dhillon 2014, eq. 5). With squared loss and every label known
-    no step depends on n·L: each half step is exact after one eigendecomposition of XᵀX, up to 6,000 features or rows,
-    and takes a dozen products of O((nnz(X) + nnz(Y)) k + (n + L) k²) beyond that.
+    by alternating between W and H (eq. 5 of the paper). With squared loss and every label known, no step takes time
+    proportional to n·L: up to 6,000 features or rows, each half step is exact after one eigendecomposition of XᵀX;
+    beyond that it takes about a dozen products of O((nnz(X) + nnz(Y)) k + (n + L) k²).
 
     Parameters
     ----------
     n_components : int, optional
-        The rank k, at most min(features, labels). By default 100, or that minimum where it is smaller.
+        The rank k, at most min(d, L). Default: min(d, L, 100).
     alpha : float, default=1.0
-        The penalty α ≥ 0 of W, and of H unless ``alpha_labels`` is given.
+        The penalty α ≥ 0 of W, and of H unless ``alpha_labels`` is set.
     alpha_labels : float, optional
-        The penalty of H.
+        The penalty α_H ≥ 0 of H.
     loss : {"squared", "logistic", "squared_hinge"} or Loss, default="squared"
-        The loss of a cell.
+        The loss ℓ of a cell.
     fit_intercept : bool, default=True
-        Append a constant 1 to the features, penalised like the rest.
+        Append a constant feature 1, penalised like the others.
     init : {"svd", "random"}, default="svd"
-        Start H from the leading singular directions that features and labels share, or at random.
+        Start H from the leading singular vectors of XᵀY, or at random.
     solver : {"auto", "direct", "cg", "tron"}, default="auto"
-        How a half step is solved. "direct" is for squared loss with every label known; "cg" is Newton's method with
-        conjugate gradients and backtracking; "tron" keeps it in a trust region instead. "auto" is direct where it
-        applies, else cg.
+        The solver of a half step. "direct" is exact, and requires squared loss and known labels; "cg" is Newton's
+        method with conjugate gradients and backtracking; "tron" uses a trust region instead. "auto" is "direct" if
+        possible, else "cg".
     kernel : {"linear", "rbf", "precomputed"} or callable, default="linear"
-        Replace the rows of X by their kernel values with the training rows (the paper's kernel extension). A callable
-        gets the rows and the training rows and returns the matrix of kernel values, one row for each row. With
-        "precomputed" X is that matrix, n×n in fit.
+        Replace each row of X by its kernel values with the training rows (the paper's kernel extension). A callable
+        takes rows and training rows and returns the matrix of their kernel values. With "precomputed", X is this
+        matrix, n×n in :meth:`fit`.
     gamma : float, optional
-        The parameter of the rbf kernel; 1 / features by default.
+        The parameter of the rbf kernel; 1 / d by default.
     max_iter : int, default=30
-        The most alternations.
+        Maximum number of alternations.
     tol : float, default=1e-3
         Stop when an alternation lowers F by less than this share of it.
     warm_start : bool, default=False
         Start from the factors of the previous fit.
     absent : {"negative", "unknown"}, default="negative"
-        What a cell that a sparse Y does not store means.
+        Meaning of a cell that a sparse Y does not store.
     random_state : int, RandomState or None
-        Seeds the start.
+        Seed of the start.
     n_jobs : int, optional
-        Threads; all cores by default.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+        Number of threads; all cores by default.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        The device to fit on: "cuda" is an NVIDIA GPU, through PyTorch; "auto" uses one if there is one. Predictions
+        are computed on the CPU.
     dtype : {"float32", "float64"}, default="float32"
-        The precision of the factors. Objectives are summed in float64 either way.
+        The precision of the factors. Objectives are summed in float64.
     verbose : int, default=0
-        1 shows a progress bar, 2 a line for each alternation.
+        1 shows a progress bar, 2 prints a line for each alternation.
     callbacks : sequence of callables, optional
-        Each is called with an :class:`Iteration` after each alternation; True ends the fit.
+        Functions that are called with an :class:`Iteration` after each alternation; the fit stops if one returns
+        True.
 
     Attributes
     ----------
     feature_factors_ : ndarray of shape (d, k)
-        W; with a kernel its rows belong to the training rows.
+        W; with a kernel it has a row for each training row.
     intercept_factors_ : ndarray of shape (k,)
-        The row of W that belongs to the constant feature, 0 without one.
+        The row of W of the constant feature; 0 without one.
     label_factors_ : ndarray of shape (L, k)
         H.
     memory_ : dict of arrays
-        What :meth:`partial_fit` needs of rows that are gone.
+        The summary of the training rows that :meth:`partial_fit` needs.
     objective_ : list of float
         F after each alternation.
     n_iter_ : int
         The number of alternations.
     status_ : str
-        "converged", "max_iter", "stalled" (rounding outweighs progress) or "stopped" (by a callback or Ctrl-C).
+        "converged", "max_iter", "stalled" (rounding errors exceed the progress) or "stopped" (by a callback or
+        Ctrl-C).
 
     Examples
     --------
-    A third label is unknown for the first row, and the model learns from the rest:
+    The third label of the first row is unknown; the model learns from the other cells:
 
     >>> import numpy as np
     >>> from labelgap import LEML
@@ -134,12 +137,19 @@ class LEML(MultiLabelEstimator):
     )
 
     _uses_device = True
-    _binding = ("fit_intercept", "kernel", "gamma", "absent", "dtype", "device")  # what bound data depend on
+    _binding = (
+        "fit_intercept",
+        "kernel",
+        "gamma",
+        "absent",
+        "dtype",
+        "device",
+    )  # used by _bind
     feature_factors_: NDArray
     intercept_factors_: NDArray
     label_factors_: NDArray
     threshold_: float
-    if TYPE_CHECKING:  # what a class declares, every model file must have; older ones have no memory
+    if TYPE_CHECKING:  # model files must have all declared attributes; older files have no memory_
         memory_: dict[str, NDArray]
 
     def __init__(
@@ -186,36 +196,36 @@ class LEML(MultiLabelEstimator):
         self.callbacks = callbacks
 
     def partial_fit(
-        self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, alternations: int = ALTERNATIONS
+        self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, alternations: int = MAX_UPDATE_ALTERNATIONS
     ) -> Self:
-        """Learn from further rows, which may have further labels, without learning from nothing.
+        """Update the model with further rows, which may have new labels.
 
-        With the rows of before as ``past``, W first learns from the further rows, which stand for the others in what
-        it costs to change it, and H from all rows. Where that lowered F by more than a few ``tol``, alternations over
-        all rows follow, each half step by a few products: with enough of them the result is that of a fit.
+        With the earlier rows as ``past``, W is first updated from the further rows, which represent all rows in the
+        curvature of F, then H from all rows. If this lowers F by more than a few ``tol``, alternations over all rows
+        follow, with few products in each half step. With enough alternations the result is that of :meth:`fit`.
 
-        Without them W stays and H alone learns, from the new rows and from what is remembered of the old ones:
+        Without ``past``, W is fixed, and H is updated from the new rows and a summary of the old ones:
 
             min over h_j of Σ over new rows of ℓ(Y_ij, b_i·h) + ½ (h − h_j)ᵀ (w_j M + α) (h − h_j)
 
-        With squared loss and every label known w_j M = BᵀB, the Gram matrix of all rows before, and this is the
-        recursive form of ridge regression on all of them: exact for this W, as far as the H of the fit was. With
-        gaps and with other losses w_j M stands for a curvature that each label has of its own. A new label starts
-        as one that no old row has or, with ``absent="unknown"``, as one of which they say nothing.
+        With squared loss and every label known, w_j M = BᵀB is the Gram matrix of all earlier rows, and the update is
+        recursive ridge regression: exact for this W, if the H of the fit was exact. With gaps or other losses, w_j M
+        approximates the curvature of each label. A new label is negative in all old rows, or unknown there with
+        ``absent="unknown"``.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d)
             Further rows.
         Y : array-like, sparse matrix or Labels of shape (n, L)
-            Their labels: those of before first, then new ones. A data frame's columns are matched by name.
+            Their labels: those of the model first, then new ones. The columns of a data frame are matched by name.
         observed : array-like or sparse matrix of shape (n, L), optional
             True where Y is known.
         past : pair of X and Y, optional
-            Rows learned from before, all or some. Its Y has the labels of before, or the new ones as well; those it
-            does not have are negative there or unknown, as ``absent`` says.
+            All or some of the rows learned from before. Y has the labels of the model, or the new labels as well;
+            missing columns are negative or unknown, depending on ``absent``.
         alternations : int, default=3
-            The most alternations with ``past``, the first one included; ``tol`` ends them sooner.
+            Maximum number of alternations with ``past``, including the first; ``tol`` may end them earlier.
 
         Returns
         -------
@@ -223,7 +233,7 @@ class LEML(MultiLabelEstimator):
 
         Examples
         --------
-        A third label comes with the third and fourth row:
+        The third and fourth row have a third label:
 
         >>> from labelgap import LEML
         >>> model = LEML(n_components=2, alpha=0.01, random_state=0)
@@ -234,7 +244,7 @@ class LEML(MultiLabelEstimator):
         if not hasattr(self, "label_factors_"):
             check_no_past(past)
             return self._fit(X, Y, observed)
-        partial_fit(self, Given(X, Y, observed, past, alternations), check_rows=self._check_rows)
+        partial_fit(self, X, Y, observed, past, alternations, check_rows=self._check_rows)
         return self
 
     def _check_parameters(self) -> None:
@@ -251,7 +261,7 @@ class LEML(MultiLabelEstimator):
         X, labels = super()._check_fit(X, Y, observed)
         if self.kernel == "precomputed" and X.shape[0] != X.shape[1]:
             raise ValueError(
-                f"kernel='precomputed' takes the n×n kernel matrix of the training rows, and X has shape {X.shape}."
+                f"kernel='precomputed' needs the n×n kernel matrix of the training rows, and X has shape {X.shape}."
             )
         return X, labels
 
@@ -270,10 +280,12 @@ class LEML(MultiLabelEstimator):
         loss, alpha, n = get_loss(self.loss), float(self.alpha), len(data.labels)
         blank = None
         if self.absent != "unknown":
-            blank = label_cells(Labels.of_patterns(sp.csr_array((n, 1), dtype=bool)), loss, data.backend, data.dtype)
+            blank = bind_label_cells(
+                Labels.of_patterns(sp.csr_array((n, 1), dtype=bool)), loss, data.backend, data.dtype
+            )
         return Problem(
             data.backend,
-            label_cells(data.labels, loss, data.backend, data.dtype),
+            bind_label_cells(data.labels, loss, data.backend, data.dtype),
             data.left,
             data.right,
             Penalties(alpha, alpha if self.alpha_labels is None else float(self.alpha_labels)),
@@ -290,16 +302,18 @@ class LEML(MultiLabelEstimator):
         if memory is not None:
             self.memory_ = memory._asdict()
 
-    def _previous(self) -> Previous:
+    def _previous(self) -> PreviousFit:
         W = join_factors(self.feature_factors_, self.intercept_factors_, bool(self.fit_intercept))
         memory = getattr(self, "memory_", None)
-        return Previous(W, self.label_factors_, None if memory is None else Memory(**memory))
+        return PreviousFit(W, self.label_factors_, None if memory is None else Memory(**memory))
 
     def _expand(self, X: Any) -> Any:
-        """Return what stands left of W: the features themselves, or their kernel with the training rows."""
+        """Return the factor left of W: the features, or their kernel values with the training rows."""
         if self.kernel in ("linear", "precomputed"):
             return X
         rows = self.training_rows_
+        from sklearn.metrics.pairwise import rbf_kernel  # slow to import, and most models need no kernel
+
         values = self.kernel(X, rows) if callable(self.kernel) else rbf_kernel(X, rows, gamma=self.gamma)
         if np.shape(values) != (X.shape[0], rows.shape[0]):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Ensembles of local parts: rows are clustered, and each cluster has a part that new rows near it are routed to."""
+"""Ensembles of local models, one for each cluster of rows, and LocalLEML."""
 
 from __future__ import annotations
 
@@ -6,16 +6,22 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from numbers import Integral
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from labelgap.checkpoints import checkpoint_calls
 from labelgap.clustering import Clustering, cluster
-from labelgap.estimators.base import Outcome
+from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
+from labelgap.estimators.leml import LEML
+from labelgap.estimators.low_rank import fit_bound
 from labelgap.estimators.parameters import check_number
-from labelgap.estimators.pieces import in_pieces
+from labelgap.estimators.scores import BlockScores, split_rows
+from labelgap.kernels import get_backend
+from labelgap.losses import Loss, get_loss
+from labelgap.objectives import Features
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
@@ -25,8 +31,8 @@ LARGEST_SEED = 2**31 - 1
 Part = dict[str, Any]
 
 
-class Fitted(NamedTuple):
-    """A part that was learned, its objective from step to step, and what to do where it did not converge."""
+class PartFit(NamedTuple):
+    """A local model, its objective after each step, and advice if it did not converge."""
 
     part: Part
     objective: list[float]
@@ -34,11 +40,11 @@ class Fitted(NamedTuple):
     advice: tuple[str, ...] = ()
 
 
-FitPart = Callable[[Any, Labels, np.random.RandomState], Fitted]
+FitPart = Callable[[Any, Labels, np.random.RandomState], PartFit]
 
 
-class Clustered(NamedTuple):
-    """The clusters of a learner: their centres, that of each row, and a seed for each of the parts."""
+class RowClusters(NamedTuple):
+    """The clusters of a learner: their centres, the nearest cluster of each row, and a seed for each part."""
 
     centers: NDArray
     nearest: NDArray
@@ -46,7 +52,7 @@ class Clustered(NamedTuple):
 
 
 class Ensemble(NamedTuple):
-    """The clusters and parts of each learner, and how learning them went: ``status`` is "converged" or "max_iter"."""
+    """The clusters and parts of all learners, and how the fits ended: ``status`` is "converged" or "max_iter"."""
 
     centers: list[NDArray]
     parts: list[list[Part]]
@@ -57,7 +63,7 @@ class Ensemble(NamedTuple):
 
 
 class EnsembleParameters(Protocol):
-    """The parameters of an estimator that is an ensemble of local parts."""
+    """The parameters of an ensemble of local models."""
 
     n_learners: int
     n_clusters: int | None
@@ -66,51 +72,67 @@ class EnsembleParameters(Protocol):
 
 
 def check_ensemble(owner: EnsembleParameters) -> None:
-    """Raise ValueError for parameters of an ensemble that are out of range."""
+    """Raise ValueError for invalid parameters of an ensemble."""
     check_number("n_clusters", owner.n_clusters, Integral, least=1, optional=True)
     check_number("n_learners", owner.n_learners, Integral, least=1)
     check_number("verbose", owner.verbose, Integral, least=0)
 
 
-def learn_parts(owner: EnsembleParameters, X: Any, labels: Labels, fit_part: FitPart) -> Ensemble:
-    """Cluster the rows for each learner, then learn all parts of all learners, on as many threads as there are.
+def fit_parts(owner: EnsembleParameters, X: Any, labels: Labels, fit_part: FitPart) -> Ensemble:
+    """Cluster the rows for each learner, then fit all parts of all learners in parallel.
 
-    Every learner and every part has a generator of its own: the result is the same for any number of threads, and
-    the first learners are the same however many follow. ``owner`` is the estimator; ``fit_part`` learns from the rows
-    of a cluster.
+    Every learner and every part has its own random generator: the result does not depend on the number of threads,
+    and the first learners do not depend on the number of learners. ``owner`` is the estimator; ``fit_part`` fits a
+    model to the rows of a cluster.
     """
-    name, learners = type(owner).__name__, _spawn(check_random_state(owner.random_state), owner.n_learners)
-    n_clusters = number_of_clusters(owner.n_clusters, X.shape[0], ROWS_PER_CLUSTER)
-    clusterings = _clusterings([partial(_cluster_rows, X, n_clusters, rng) for rng in learners], name)
+    name, rng = type(owner).__name__, check_random_state(owner.random_state)
+    seeds = rng.randint(LARGEST_SEED, size=owner.n_learners)
+    n_clusters = choose_n_clusters(owner.n_clusters, X.shape[0], ROWS_PER_CLUSTER)
+    cluster_tasks = [partial(_cluster_rows, X, n_clusters, np.random.RandomState(seed)) for seed in seeds]
+    clusterings: list[RowClusters] = []
+    with progress(len(cluster_tasks), f"{name}: clusters", 0) as advance:
+        for clusters in checkpoint_calls("clusters", cluster_tasks, RowClusters):
+            clusterings.append(clusters)
+            advance(f"{len(clusters.centers)} clusters")
     tasks = [
-        partial(_fit_rows, fit_part, X, labels, rows, np.random.RandomState(seed))
-        for found in clusterings
-        for rows, seed in zip(_members(found), found.seeds, strict=True)
+        partial(_fit_rows, fit_part, X, labels, np.flatnonzero(clusters.nearest == c), np.random.RandomState(seed))
+        for clusters in clusterings
+        for c, seed in enumerate(clusters.seeds)
     ]
-    fitted: list[Fitted] = []
+    fits: list[PartFit] = []
     with progress(len(tasks), name, owner.verbose) as advance:
-        for one in in_pieces("part", tasks, Fitted):
-            fitted.append(one)
-            advance(f"cluster of {len(one.part['rows'])} rows")
-    centers = [found.centers for found in clusterings]
+        for fit in checkpoint_calls("part", tasks, PartFit):
+            fits.append(fit)
+            advance(f"cluster of {len(fit.part['rows'])} rows")
+    centers = [clusters.centers for clusters in clusterings]
     bounds = np.cumsum([0, *map(len, centers)])
-    advice = sorted({text for one in fitted for text in one.advice})
+    advice = sorted({text for fit in fits for text in fit.advice})
     warning = f"{name} stopped some parts before they converged; {', and '.join(advice)}." if advice else None
     return Ensemble(
         centers,
-        [[one.part for one in fitted[start:stop]] for start, stop in pairwise(bounds)],
-        [one.objective for one in fitted],
-        max(one.n_iter for one in fitted),
+        [[fit.part for fit in fits[start:stop]] for start, stop in pairwise(bounds)],
+        [fit.objective for fit in fits],
+        max(fit.n_iter for fit in fits),
         "max_iter" if advice else "converged",
         Outcome(warning),
     )
 
 
-def route(X: Any, centers: list[NDArray], parts: list[list[Part]]) -> Iterator[tuple[Part, NDArray]]:
-    """Yield each part of each learner with the rows of X that are nearest to its cluster, where there are any."""
-    for of_learner, its_parts in zip(centers, parts, strict=True):
-        nearest = Clustering(of_learner).assign(X)
-        for c, part in enumerate(its_parts):
+def _cluster_rows(X: Any, n_clusters: int, rng: np.random.RandomState) -> RowClusters:
+    clustering, nearest = cluster(X, n_clusters, rng=rng)
+    return RowClusters(clustering.centers, nearest, rng.randint(LARGEST_SEED, size=len(clustering.centers)))
+
+
+def _fit_rows(fit_part: FitPart, X: Any, labels: Labels, rows: NDArray, rng: np.random.RandomState) -> PartFit:
+    fit = fit_part(X[rows], labels[rows], rng)
+    return fit._replace(part={"rows": rows, **fit.part})
+
+
+def route_rows(X: Any, centers: list[NDArray], parts: list[list[Part]]) -> Iterator[tuple[Part, NDArray]]:
+    """Yield each part of each learner with the rows of X nearest to its cluster, unless there are none."""
+    for learner_centers, learner_parts in zip(centers, parts, strict=True):
+        nearest = Clustering(learner_centers).assign(X)
+        for c, part in enumerate(learner_parts):
             rows = np.flatnonzero(nearest == c)
             if len(rows):
                 yield part, rows
@@ -119,65 +141,203 @@ def route(X: Any, centers: list[NDArray], parts: list[list[Part]]) -> Iterator[t
 def check_parts(
     centers: list[NDArray], parts: list[list[Part]], n_features: int, check_part: Callable[[Part], None]
 ) -> None:
-    """Raise ValueError if parts and clusters that came from a file do not belong together.
+    """Raise ValueError if parts and clusters read from a file do not match.
 
-    ``check_part`` raises ValueError, KeyError or the like for a part that does not fit the model.
+    ``check_part`` raises an error for a part that does not match the model.
     """
     if not parts:
-        raise ValueError("it has no learner")
+        raise ValueError("there is no learner")
     try:
-        for of_learner, its_parts in zip(centers, parts, strict=True):
-            if of_learner.shape != (len(its_parts), n_features):
-                raise ValueError("the clusters do not belong to the parts")
-            for part in its_parts:
+        for learner_centers, learner_parts in zip(centers, parts, strict=True):
+            if learner_centers.shape != (len(learner_parts), n_features):
+                raise ValueError("the clusters do not match the parts")
+            for part in learner_parts:
                 check_part(part)
     except (IndexError, KeyError, TypeError) as error:
-        raise ValueError(f"a part is not whole: {error!r}") from error
+        raise ValueError(f"a part is incomplete: {error!r}") from error
 
 
-def number_of_clusters(asked: int | None, n_rows: int, size: int) -> int:
-    """Return how many clusters to make of rows: as many as were asked for, or one in ``size`` rows.
+def choose_n_clusters(n_clusters: int | None, n_rows: int, size: int) -> int:
+    """Return the number of clusters: ``n_clusters``, or one for each ``size`` rows if it is None.
 
-    >>> number_of_clusters(None, 13_000, 6_000), number_of_clusters(3, 10, 6_000)
+    >>> choose_n_clusters(None, 13_000, 6_000), choose_n_clusters(3, 10, 6_000)
     (2, 3)
     """
-    if asked is None:
+    if n_clusters is None:
         return max(1, n_rows // size)
-    if asked > n_rows:
+    if n_clusters > n_rows:
         raise ValueError(
-            f"n_clusters={asked} is above the number of rows, {n_rows}; pass at most {n_rows}, or None for one "
-            f"cluster in {size} rows."
+            f"n_clusters={n_clusters} is above the number of rows, {n_rows}; pass at most {n_rows}, or None for one "
+            f"cluster for each {size} rows."
         )
-    return asked
+    return n_clusters
 
 
-def are_places(values: Any, most: int) -> bool:
-    """Tell whether something is an array of indices below ``most``."""
-    return isinstance(values, np.ndarray) and values.dtype.kind in "iu" and bool(np.isin(values, range(most)).all())
+def are_indices(values: Any, size: int) -> bool:
+    """Return whether the values are an array of indices below ``size``."""
+    return isinstance(values, np.ndarray) and values.dtype.kind in "iu" and bool(np.isin(values, range(size)).all())
 
 
-def _spawn(rng: np.random.RandomState, count: int) -> list[np.random.RandomState]:
-    return [np.random.RandomState(seed) for seed in rng.randint(LARGEST_SEED, size=count)]
+ADVICE = {
+    "max_iter": ("raise max_iter or tol",),
+    "stalled": ("scale the features or pass dtype='float64', since rounding made F rise",),
+}
 
 
-def _cluster_rows(X: Any, n_clusters: int, rng: np.random.RandomState) -> Clustered:
-    clustering, nearest = cluster(X, n_clusters, rng=rng)
-    return Clustered(clustering.centers, nearest, rng.randint(LARGEST_SEED, size=len(clustering.centers)))
+class LocalLEML(MultiLabelEstimator):
+    """Ensemble of :class:`~labelgap.LEML` models for clusters of the rows, averaged over several clusterings.
 
+    A label without positives in a cluster is negative there. Bhatia et al. (2015) compare SLEEC with this method.
 
-def _members(found: Clustered) -> list[NDArray]:
-    return [np.flatnonzero(found.nearest == c) for c in range(len(found.centers))]
+    Parameters
+    ----------
+    n_components : int, optional
+        The rank in each cluster, at most the number of labels and features there.
+    n_clusters : int, optional
+        Number of clusters of a learner. Default: max(1, ⌊n / 6000⌋).
+    n_learners : int, default=5
+        Number of clusterings to average.
+    alpha, alpha_labels, loss, fit_intercept, init, solver, max_iter, tol
+        As in :class:`~labelgap.LEML`.
+    absent, random_state, n_jobs, device, dtype, verbose
+        As in :class:`~labelgap.LEML`.
 
+    Attributes
+    ----------
+    parts_ : list of list of dict
+        For each learner and cluster: "rows" (indices of training rows), "labels" (indices of labels with positives),
+        "features" (W), "intercept" and "factors" (H).
+    objective_ : list of list of float
+        F of each part after each alternation.
+    status_ : str
+        "converged", or "max_iter" if some part did not converge.
 
-def _clusterings(tasks: list[Callable[[], Clustered]], name: str) -> list[Clustered]:
-    found = []
-    with progress(len(tasks), f"{name}: clusters", 0) as advance:
-        for one in in_pieces("clusters", tasks, Clustered):
-            found.append(one)
-            advance(f"{len(one.centers)} of them")
-    return found
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from labelgap import LocalLEML
+    >>> X = np.array([[1.0, 0.0], [1.0, 0.2], [0.0, 1.0], [0.1, 1.0]])
+    >>> Y = np.array([[1, 0], [1, 0], [0, 1], [0, 1]])
+    >>> LocalLEML(1, n_clusters=2, alpha=0.01, random_state=0).fit(X, Y).predict([[0.0, 1.0]])
+    array([[0, 1]])
+    """
 
+    about = About(
+        "LEML in each cluster of the rows.",
+        "Bhatia, Jain, Kar, Varma and Jain 2015",
+        missing_labels=True,
+        fit="T (z + y) k an alternation",
+        predict="T (z/n + L) k",
+    )
 
-def _fit_rows(fit_part: FitPart, X: Any, labels: Labels, rows: NDArray, rng: np.random.RandomState) -> Fitted:
-    found = fit_part(X[rows], labels[rows], rng)
-    return found._replace(part={"rows": rows, **found.part})
+    _uses_device = True
+
+    centers_: list[NDArray]
+    parts_: list[list[Part]]
+    objective_: list[list[float]]
+    n_iter_: int
+    status_: str
+    threshold_: float
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_clusters: int | None = None,
+        n_learners: int = 5,
+        alpha: float = 1.0,
+        alpha_labels: float | None = None,
+        loss: str | Loss = "squared",
+        fit_intercept: bool = True,
+        init: Literal["svd", "random"] = "svd",
+        solver: Literal["auto", "direct", "cg", "tron"] = "auto",
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.n_clusters = n_clusters
+        self.n_learners = n_learners
+        self.alpha = alpha
+        self.alpha_labels = alpha_labels
+        self.loss = loss
+        self.fit_intercept = fit_intercept
+        self.init = init
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_ensemble(self)
+        self._make_leml()._check_parameters()
+
+    def _learn(self, X: Any, labels: Labels) -> Outcome:
+        ensemble = fit_parts(self, X, labels, self._fit_part)
+        self.centers_, self.parts_ = ensemble.centers, ensemble.parts
+        self.objective_, self.n_iter_, self.status_ = ensemble.objective, ensemble.n_iter, ensemble.status
+        self.threshold_ = get_loss(self.loss).threshold
+        return ensemble.outcome
+
+    def _make_leml(self) -> LEML:
+        names = LEML._get_param_names()
+        parameters = {name: value for name, value in self.get_params(deep=False).items() if name in names}
+        return LEML(**parameters | {"n_jobs": None, "verbose": 0})
+
+    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> PartFit:
+        counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+        present = np.flatnonzero(counts)
+        if not len(present):
+            shapes = {"features": (X.shape[1], 1), "intercept": (1,), "factors": (0, 1)}
+            empty = {name: np.zeros(shape, self.dtype) for name, shape in shapes.items()}
+            return PartFit({"labels": np.arange(0), **empty}, [], 1)
+        leml = self._make_leml().set_params(random_state=rng)
+        if self.n_components is not None:
+            leml.set_params(n_components=min(self.n_components, X.shape[1], len(present)))
+        outcome = fit_bound(leml, leml._bind(X, labels.T[present].T), lasting=False)
+        if outcome.interrupt is not None:
+            raise outcome.interrupt
+        part = {
+            "labels": present,
+            "features": leml.feature_factors_,
+            "intercept": leml.intercept_factors_,
+            "factors": leml.label_factors_,
+        }
+        return PartFit(part, leml.objective_, leml.n_iter_, ADVICE.get(leml.status_, ()))
+
+    def _scores(self, X: Any) -> BlockScores:
+        return BlockScores(lambda: self._blocks(X), get_backend())
+
+    def _blocks(self, X: Any) -> Iterator[NDArray]:
+        kernels, dtype = get_backend(), np.dtype(self.dtype).type
+        low = dtype(get_loss(self.loss).negative)
+        for block in split_rows(X, self.n_labels_, arrays=2):
+            scores = np.zeros((block.shape[0], self.n_labels_), dtype)
+            for part, rows in route_rows(block, self.centers_, self.parts_):
+                B = Features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]
+                local = np.full((len(rows), self.n_labels_), low, dtype)
+                local[:, part["labels"]] = kernels.matmul(B, part["factors"].T)
+                scores[rows] += local
+            scores /= dtype(len(self.parts_))
+            yield scores - dtype(self.threshold_)
+
+    def _check_loaded(self) -> None:
+        check_parts(self.centers_, self.parts_, self.n_features_in_, self._check_part)
+
+    def _check_part(self, part: Part) -> None:
+        labels, k = part["labels"], len(part["intercept"])
+        if part["features"].shape != (self.n_features_in_, k) or part["factors"].shape != (len(labels), k):
+            raise ValueError("a part has factors of different ranks")
+        if not are_indices(labels, self.n_labels_):
+            raise ValueError("a part has labels that the model does not have")

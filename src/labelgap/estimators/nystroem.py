@@ -1,4 +1,4 @@
-"""Nyström features of the Gaussian kernel: what makes a linear model non-linear at a linear model's cost."""
+"""KMeansNystroem: Nyström features of the Gaussian kernel, which make linear models non-linear."""
 
 from __future__ import annotations
 
@@ -12,68 +12,68 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
-from sklearn.utils import check_array, check_random_state, gen_batches
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from labelgap.clustering import cluster, different_rows
+from labelgap.clustering import cluster, draw_distinct_rows
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import matmul
-from labelgap.runtime import threads, wide_blas
+from labelgap.observations import check_sparse_indices
+from labelgap.runtime import multithreaded_blas, row_blocks, threads
 
-# From k-means++ seeds five rounds come within 1 % of the error at convergence, and the Nyström error is the same.
-ROUNDS = 5
-MEDIAN_ROWS = 1_000
-# A share of the largest eigenvalue: above the rounding of eigh, and √floor above that of the kernel values.
-EIGENVALUE_FLOOR = 1e-10
-LARGEST_VALUE = 1e100
-VALUES_PER_BLOCK = 1 << 22
-ROWS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
+# From k-means++ seeds, five rounds reach 1.01 times the error at convergence, with the same Nyström error.
+KMEANS_ROUNDS = 5
+MAX_MEDIAN_ROWS = 1_000
+# A share of the largest eigenvalue: it is above the rounding errors of eigh, and its root above those of the kernel.
+MIN_EIGENVALUE_SHARE = 1e-10
+MAX_VALUE = 1e100
+ROW_CHECKS = {"accept_sparse": "csr", "dtype": [np.float64, np.float32], "accept_large_sparse": True}
 
 
 class KMeansNystroem(TransformerMixin, BaseEstimator):
-    """Features z of a row x whose inner products approximate the Gaussian kernel, appended to x.
+    """Transformer that appends features z to a row x, whose inner products approximate the Gaussian kernel.
 
-    With landmarks c_1 … c_D, the centres that K-means finds among the rows,
+    With landmarks c_1 … c_D, the centres of K-means on the rows,
 
         z = K^{−1/2} z̄,   z̄_t = exp(−γ ‖c_t − x‖²),   K_ts = exp(−γ ‖c_t − c_s‖²),
 
     so that zᵀz' = z̄ᵀ K⁻¹ z̄' ≈ exp(−γ ‖x − x'‖²): Yu, Huang, Dhillon and Lin 2017, section 4.3, after Zhang, Tsang and
-    Kwok 2008. Eigenvalues of K below 1e-10 of the largest are raised to that, so that landmarks which coincide, or
-    nearly so, do no harm. Everything is computed in float64, and z comes in the precision of X.
+    Kwok 2008. Eigenvalues of K below 1e-10 times the largest are raised to this value, so that equal or nearly equal
+    landmarks do no harm. Everything is computed in float64, and z has the precision of X.
 
     Parameters
     ----------
     n_landmarks : int, default=500
-        The number D of landmarks. Where the rows looked at have no more than D different ones among them, these are
-        the landmarks, and z is exact on them.
+        The number D of landmarks. If the rows have at most D distinct values, these are the landmarks, and the kernel
+        is exact on them.
     gamma : {"median", "variance"} or float, default="median"
-        γ, before ``gamma_factor`` multiplies it. "median" is 1 / the median squared distance between different
-        training rows. "variance" is the paper's 1 / σ², σ² the variance of all values of the training matrix, zeros
-        of a sparse one included; for d features and rows of unit length σ² is near 1 / d, and γ near d leaves kernel
-        values of 0 between all but the closest rows. Where there is no spread to divide by, γ is 1.
+        γ, before it is multiplied by ``gamma_factor``. "median" is 1 / the median squared distance between distinct
+        training rows. "variance" is the paper's 1 / σ², where σ² is the variance of all values of the training
+        matrix, including the zeros of a sparse one. With d features and rows of length 1, σ² is about 1 / d, and γ
+        near d gives kernel values of 0 for all but the closest rows. If all rows or values are equal, γ is 1.
     gamma_factor : float, default=1.0
-        Multiplies γ: the grid of the paper is 0.5, 1 and 2 with ``gamma="variance"``.
+        Factor of γ; the paper's grid is 0.5, 1 and 2 with ``gamma="variance"``.
     append : bool, default=True
-        Return X and z side by side, sparse where X is sparse; else z alone, dense.
+        Return [X, z], sparse if X is sparse; if False, return z alone, dense.
     max_fit_rows : int, optional, default=20000
-        Look for landmarks (and the median) among a random sample of this many rows; None is all of them.
+        Number of random rows used for the landmarks and the median; None uses all rows.
     random_state : int, RandomState or None
-        Seeds the sample and K-means.
+        Seed of the sample and of K-means.
     n_jobs : int, optional
-        Threads; all cores by default.
+        Number of threads; all cores by default.
 
     Attributes
     ----------
     landmarks_ : ndarray of shape (D, d)
-        The centres.
+        The landmarks.
     gamma_ : float
-        γ, all factors included.
+        γ, including ``gamma_factor``.
     whitening_ : ndarray of shape (D, D)
         K^{−1/2}.
 
     Examples
     --------
-    Every row is a landmark here, so the inner products are the kernel itself:
+    Every row is a landmark here, so the inner products are equal to the kernel:
 
     >>> import numpy as np
     >>> from labelgap import KMeansNystroem
@@ -110,25 +110,25 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         self.n_jobs = n_jobs
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Find the landmarks and the width of the kernel in rows X; y is ignored."""
+        """Compute the landmarks and the width of the kernel from rows X; y is ignored."""
         self._check_parameters()
-        rows = _door(check_array(X, estimator=self, input_name="X", **ROWS))
+        rows = _check_values(check_array(check_sparse_indices("X", X), estimator=self, input_name="X", **ROW_CHECKS))
         rng = check_random_state(self.random_state)
         with threads(self.n_jobs):
-            sample = _sample(rows, self.max_fit_rows, rng)
-            different = different_rows(sample, max(MEDIAN_ROWS, self.n_landmarks + 1), rng)
-            gamma = self._width(rows, different)
-            landmarks = _landmarks(sample, different, self.n_landmarks, rng)
-            with wide_blas():
-                whitening = _inverse_root(_kernel(landmarks, None, gamma))
-        validate_data(self, X, skip_check_array=True)  # only now, so that a fit that fails leaves all as it was
+            sample = _draw_rows(rows, self.max_fit_rows, rng)
+            distinct = draw_distinct_rows(sample, max(MAX_MEDIAN_ROWS, self.n_landmarks + 1), rng)
+            gamma = self._choose_gamma(rows, distinct)
+            landmarks = _choose_landmarks(sample, distinct, self.n_landmarks, rng)
+            with multithreaded_blas():
+                whitening = _inverse_root(_compute_kernel(landmarks, None, gamma))
+        validate_data(self, X, skip_check_array=True)  # last, so that a failed fit changes no attribute
         self.landmarks_, self.gamma_, self.whitening_ = landmarks, gamma, whitening
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the features of rows X, in their dtype: n×(d + D), or n×D without ``append``."""
+        """Return the features of rows X in the dtype of X: n×(d + D), or n×D without ``append``."""
         check_is_fitted(self)
-        X = _door(validate_data(self, X, reset=False, **ROWS))
+        X = _check_values(validate_data(self, check_sparse_indices("X", X), reset=False, **ROW_CHECKS))
         with threads(self.n_jobs):
             if self.append and sp.issparse(X):
                 parts = [sp.hstack([X[rows], type(X)(z)]) for rows, z in self._blocks(X)]
@@ -142,11 +142,11 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         return features
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray:
-        """Return the names of the features: those of X where they are kept, then one for each landmark."""
+        """Return the names of the features: those of X with ``append``, then one for each landmark."""
         check_is_fitted(self)
-        kept = OneToOneFeatureMixin.get_feature_names_out(self, input_features)
-        found = [f"kmeansnystroem{t}" for t in range(len(self.landmarks_))]
-        return np.array([*kept, *found] if self.append else found, dtype=object)
+        input_names = OneToOneFeatureMixin.get_feature_names_out(self, input_features)
+        names = [f"kmeansnystroem{t}" for t in range(len(self.landmarks_))]
+        return np.array([*input_names, *names] if self.append else names, dtype=object)
 
     def _check_parameters(self) -> None:
         check_number("n_landmarks", self.n_landmarks, Integral, least=1)
@@ -159,15 +159,15 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         if self.max_fit_rows is not None and self.max_fit_rows < self.n_landmarks:
             raise ValueError(
                 f"max_fit_rows={self.max_fit_rows} is below n_landmarks={self.n_landmarks}, and K-means needs a row "
-                "for each landmark; raise the one or lower the other."
+                "for each landmark; raise max_fit_rows or lower n_landmarks."
             )
 
-    def _width(self, X: Any, different: Any) -> float:
-        """Return γ from all rows or from different ones, as the parameter says."""
+    def _choose_gamma(self, X: Any, distinct: Any) -> float:
+        """Return γ from all rows or from distinct ones, depending on the parameter."""
         if self.gamma == "variance":
             gamma = _inverse(_variance(X))
         elif self.gamma == "median":
-            gamma = _inverse(_median_distance(different[:MEDIAN_ROWS]))
+            gamma = _inverse(_median_distance(distinct[:MAX_MEDIAN_ROWS]))
         else:
             gamma = float(self.gamma)
         gamma *= float(self.gamma_factor)
@@ -175,12 +175,11 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         return gamma
 
     def _blocks(self, X: Any) -> Iterator[tuple[slice, NDArray]]:
-        """Yield z some rows after the other, in the precision of X."""
+        """Yield blocks of rows with their z, in the precision of X."""
         width = len(self.landmarks_) if sp.issparse(X) else max(self.landmarks_.shape)
-        size = max(1, VALUES_PER_BLOCK // width)
-        for rows in gen_batches(X.shape[0], size):
-            near = _kernel(X[rows].astype(np.float64), self.landmarks_, self.gamma_)
-            yield rows, matmul(near, self.whitening_).astype(X.dtype, copy=False)
+        for rows in row_blocks(X.shape[0], width):
+            values = _compute_kernel(X[rows].astype(np.float64), self.landmarks_, self.gamma_)
+            yield rows, matmul(values, self.whitening_).astype(X.dtype, copy=False)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -189,14 +188,14 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         return tags
 
 
-def _door(X: Any) -> Any:
-    """Return X with each cell of a sparse one stored once, unless squared distances of its rows could overflow."""
+def _check_values(X: Any) -> Any:
+    """Return X without duplicate entries, or raise ValueError if squared distances of its rows could overflow."""
     if sp.issparse(X) and not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
     values = X.data if sp.issparse(X) else X
     largest = float(max(values.max(initial=0), -values.min(initial=0)))
-    if largest > LARGEST_VALUE:
+    if largest > MAX_VALUE:
         raise ValueError(
             f"X holds values up to {largest:.3g}, whose squares overflow in distances; scale the features "
             "(sklearn.preprocessing has Normalizer and StandardScaler)."
@@ -204,37 +203,33 @@ def _door(X: Any) -> Any:
     return X
 
 
-def _kernel(X: Any, landmarks: NDArray | None, gamma: float) -> NDArray:
-    with np.errstate(over="ignore"):  # an exponent of −∞ gives the 0 that it should
+def _compute_kernel(X: Any, landmarks: NDArray | None, gamma: float) -> NDArray:
+    with np.errstate(over="ignore"):  # an exponent of −∞ correctly gives 0
         return rbf_kernel(X, landmarks, gamma=gamma)
 
 
-def _sample(X: Any, most: int | None, rng: np.random.RandomState) -> Any:
-    """Return rows as float64, ``most`` of them at random or all."""
-    rows = X if most is None or most >= X.shape[0] else X[rng.permutation(X.shape[0])[:most]]
+def _draw_rows(X: Any, max_rows: int | None, rng: np.random.RandomState) -> Any:
+    """Return at most ``max_rows`` random rows, or all of them for None, as float64."""
+    rows = X if max_rows is None or max_rows >= X.shape[0] else X[rng.permutation(X.shape[0])[:max_rows]]
     return rows.astype(np.float64)
 
 
-def _landmarks(sample: Any, different: Any, count: int, rng: np.random.RandomState) -> NDArray:
-    """Return the centres of K-means, or all the different rows where they are not more."""
-    if different.shape[0] <= count:
-        return _dense(different)
-    return cluster(sample, count, rng=rng, balance=None, max_iter=ROUNDS, tol=0)[0].centers
-
-
-def _dense(X: Any) -> NDArray:
-    return X.toarray() if sp.issparse(X) else X
+def _choose_landmarks(sample: Any, distinct: Any, count: int, rng: np.random.RandomState) -> NDArray:
+    """Return the centres of K-means, or the distinct rows if there are at most ``count``."""
+    if distinct.shape[0] <= count:
+        return distinct.toarray() if sp.issparse(distinct) else distinct
+    return cluster(sample, count, rng=rng, balance=None, max_iter=KMEANS_ROUNDS, tol=0)[0].centers
 
 
 def _inverse_root(K: NDArray) -> NDArray:
-    """K^{−1/2} of a positive semidefinite matrix, with small eigenvalues raised to the floor.
+    """Return K^{−1/2} of a positive semidefinite matrix, with small eigenvalues raised to a minimum.
 
     >>> _inverse_root(np.diag([4.0, 1.0])).round(6)
     array([[0.5, 0. ],
            [0. , 1. ]])
     """
     values, vectors = scipy.linalg.eigh(K)
-    return (vectors / np.sqrt(np.maximum(values, EIGENVALUE_FLOOR * values[-1]))) @ vectors.T
+    return (vectors / np.sqrt(np.maximum(values, MIN_EIGENVALUE_SHARE * values[-1]))) @ vectors.T
 
 
 def _inverse(spread: float) -> float:
@@ -242,13 +237,13 @@ def _inverse(spread: float) -> float:
 
 
 def _median_distance(rows: Any) -> float:
-    """The median squared distance between two of the rows, 0 where there are no two."""
+    """Return the median squared distance between two of the rows, 0 for a single row."""
     pairs = np.triu_indices(rows.shape[0], 1)
     return float(np.median(euclidean_distances(rows, squared=True)[pairs])) if pairs[0].size else 0.0
 
 
 def _variance(X: Any) -> float:
-    """The variance of all values of a matrix, those that a sparse one does not store included.
+    """Return the variance of all values of a matrix, including the zeros of a sparse one.
 
     >>> _variance(sp.csr_array([[4.0, 0.0], [0.0, 0.0]]))
     3.0

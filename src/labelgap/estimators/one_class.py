@@ -1,4 +1,4 @@
-"""One-class matrix factorization: positives known, everything else a weak negative, with features and graphs."""
+"""OneClassMF: one-class matrix factorization of positives, with features and graphs of rows and labels."""
 
 from __future__ import annotations
 
@@ -14,134 +14,133 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from labelgap.estimators.about import About
-from labelgap.estimators.base import MultiLabelEstimator, Outcome
-from labelgap.estimators.incremental import ALTERNATIONS, Further, Given, Rows, check_no_past, partial_fit
+from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.low_rank import (
+    MAX_UPDATE_ALTERNATIONS,
+    LabelledRows,
+    UpdateContext,
     check_alternation,
+    check_no_past,
     check_pair_of_weights,
     check_penalty,
     check_symmetric,
     embed_rows,
     fit_bound,
     join_factors,
+    partial_fit,
     split_factors,
 )
-from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights
-from labelgap.estimators.recommending import check_ids, check_newcomers, fold_in, kept_rows, similar
+from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights, choose_weights
 from labelgap.estimators.scores import FactorScores
-from labelgap.kernels import get_backend
+from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss, get_loss
-from labelgap.objectives.cells import Cells, Weights
-from labelgap.objectives.one_class import OneClass
-from labelgap.objectives.problem import (
-    BoundData,
-    Iteration,
-    Penalties,
-    Problem,
-    SideData,
-    bind,
-    graph_terms,
-)
-from labelgap.objectives.update import Memory, Previous
-from labelgap.observations import Labels
-from labelgap.observations.joining import stacked, widened
+from labelgap.objectives.base import Ridge, Sum
+from labelgap.objectives.cells import BoundCells, Weights
+from labelgap.objectives.positive_unlabelled import PositiveUnlabelled
+from labelgap.objectives.problem import BoundData, Iteration, Penalties, Problem, SideData, bind, make_graph_terms
+from labelgap.objectives.update import Memory, PreviousFit
+from labelgap.observations import Labels, as_labels, check_sparse_indices
+from labelgap.observations.labels import append_labels, stack_rows
 from labelgap.runtime import threads
-from labelgap.solvers import Fit
+from labelgap.solvers import Fit, NewtonCG
 
 
 class OneClassMF(MultiLabelEstimator):
-    """Low-rank scores for positive–unlabelled data, with features and graphs of rows and labels.
+    """Low-rank model of positive–unlabelled data, with features and graphs of rows and labels.
 
     Minimises over W and H, with s = B Cᵀ, B = X W (or B = W without features) and C = Z H (or C = H)
 
         Σ over positives of ℓ(1, s_ij) + Σ over all other cells of p_i q_j · ½ (ā − s_ij)²
         + (α/2) ‖W‖² + (α_H/2) ‖H‖² + (γ/2) tr(BᵀL B) + (γ_H/2) tr(CᵀL_H C)
 
-    (Yu, Huang, Dhillon and Lin 2017, eqs. 2 and 3). The cost of a step is linear in the number of positives: the sum
-    over all other cells comes from Gram matrices. Anything in Y that is not a known positive is unlabelled.
+    (Yu, Huang, Dhillon and Lin 2017, eqs. 2 and 3). Every cell of Y that is not a known positive is unlabelled. The
+    sum over unlabelled cells is computed from Gram matrices, so a step takes time linear in the number of positives.
 
-    With squared loss the paper's ρ, λ and λ_w λ_g are our weight, α and γ; with other losses ours are twice those.
+    With squared loss the paper's ρ, λ and λ_w λ_g are the weight, α and γ here; with other losses these are twice
+    the paper's.
 
     Parameters
     ----------
     n_components : int, optional
-        The rank k. By default 100, or less where features, rows or labels are fewer.
+        The rank k. Default: 100, or the number of features, rows or labels if one of them is smaller.
     loss : {"logistic", "squared", "squared_hinge"} or Loss, default="logistic"
-        ℓ, on the positives.
+        The loss ℓ of a positive.
     weight_unlabelled : float or pair of arrays, default=0.1
-        The weight of a cell that is not positive: one number, or p (one for each row) and q (one for each label).
+        The weight of an unlabelled cell: a number, or p (for each row) and q (for each label).
     negative_target : float, default=-1.0
-        ā, the score that such a cell should have; below 0 where its loss is of margins, logistic or squared hinge.
+        ā, the target score of an unlabelled cell; below 0 for the margin losses, logistic and squared hinge.
     loss_unlabelled : {"squared", "logistic", "squared_hinge"} or Loss, default="squared"
-        The loss of such a cell. Any but squared visits every cell, in blocks: exact, and for small data.
+        The loss of an unlabelled cell. All losses but "squared" visit every cell, in blocks: they are for small data.
     negatives : {"all", "subsampled"}, default="all"
-        Count every unlabelled cell, or ``negative_ratio`` times as many as there are positives, drawn at random.
+        Use all unlabelled cells, or a random sample of ``negative_ratio`` times the number of positives.
     negative_ratio : float, default=1.0
         See ``negatives``.
     alpha : float or array, default=1.0
-        The penalty of W: one number, or one for each of its rows (for each row of Y without features, for each
-        feature with them; the constant feature has their mean).
+        The penalty of W: a number, or one for each row of W (for each feature, or for each row of Y without
+        features). The constant feature gets the mean penalty.
     alpha_labels : float or array, optional
-        The penalty of H, likewise; as ``alpha``, or its mean, by default.
+        The same for H. Default: ``alpha``, or its mean.
     graph_alpha : float, default=1.0
-        γ, the weight of ``row_graph`` in :meth:`fit`.
+        γ, the weight of the ``row_graph`` passed to :meth:`fit`.
     label_graph_alpha : float, optional
-        γ_H, the weight of ``label_graph``; as ``graph_alpha`` by default.
+        γ_H, the weight of the ``label_graph``. Default: ``graph_alpha``.
     fit_intercept : bool, default=True
-        Append a constant 1 to the row features, penalised like the rest.
+        Append a constant 1 to the row features, penalised like the others.
     init : {"svd", "random"}, default="svd"
-        Start H from the leading singular directions that features and positives share, or at random.
+        Start H from the leading singular vectors of XᵀY, or at random.
     solver : {"auto", "cg", "tron", "gd", "direct"}, default="auto"
-        How a half step is solved: Newton's method with preconditioned conjugate gradients, the same in a trust
-        region, gradient descent with a line search that costs a pass over the positives, or exactly ("direct", for
-        squared loss with weight 1, where the model is LEML's). "auto" is direct where it applies, else cg.
+        The solver of a half step. "cg" is Newton's method with preconditioned conjugate gradients, "tron" the same in
+        a trust region, "gd" gradient descent whose line search takes a pass over the positives. "direct" is exact,
+        and requires squared loss with weight 1, where the model is that of LEML. "auto" is "direct" if possible, else
+        "cg".
     precompute : bool or "auto", default="auto"
-        Make the d×d matrix Xᵀ diag(p) X once; "auto" does so for few features, d² + dk < nk.
+        Compute the d×d matrix Xᵀ diag(p) X once; "auto" does so for few features, d² + dk < nk.
     max_iter : int, default=15
-        The most alternations.
+        Maximum number of alternations.
     tol : float, default=1e-3
         Stop when an alternation lowers the objective by less than this share of it.
     warm_start : bool, default=False
         Start from the factors of the previous fit.
     keep_rows : bool, default=False
-        Keep the factors and positives of the training rows, for :meth:`recommend`. Without features they are the
-        model and kept in any case.
+        Store the factors and positives of the training rows, for :meth:`recommend`. A model without row features
+        always stores them.
     random_state : int, RandomState or None
-        Seeds the start and the draw of subsampled negatives.
+        Seed of the start and of the sample of negatives.
     n_jobs : int, optional
-        Threads; all cores by default.
-    device : {"auto", "cpu"}, default="auto"
-        Where to compute.
+        Number of threads; all cores by default.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        The device to fit on: "cuda" is an NVIDIA GPU, through PyTorch; "auto" uses one if there is one. Predictions
+        are computed on the CPU.
     dtype : {"float32", "float64"}, default="float32"
         The precision of the factors.
     verbose : int, default=0
-        1 shows a progress bar, 2 a line for each alternation.
+        1 shows a progress bar, 2 prints a line for each alternation.
     callbacks : sequence of callables, optional
-        Each is called with an :class:`Iteration` after each alternation; True ends the fit.
+        Functions that are called with an :class:`Iteration` after each alternation; the fit stops if one returns
+        True.
 
     Attributes
     ----------
     label_factors_ : ndarray of shape (L, k)
         C.
     feature_factors_, intercept_factors_ : ndarray of shape (d, k) and (k,)
-        W; no rows and zeros where there are no row features.
+        W; without row features, an array without rows and zeros.
     label_feature_factors_ : ndarray
-        H, where there are label features.
+        H, if there are label features.
     row_factors_ : ndarray of shape (n, k)
-        B, where ``keep_rows`` says so.
+        B, if training rows are stored.
     seen_ : csr_array of shape (n, L)
-        The positives of the training rows, likewise.
+        The positives of the training rows, if these are stored.
     row_weights_ : ndarray of shape (n,)
-        The weights of the training rows, likewise, where there were any.
+        The weights of the training rows, if these are stored and have weights.
     unlabelled_share_ : float
-        The share of the unlabelled cells that counted: 1, or less where they were subsampled.
+        The share of the unlabelled cells that were used: 1, or less if they were subsampled.
     memory_, objective_, n_iter_, status_ :
         As in :class:`LEML`.
 
     Examples
     --------
-    Two groups of readers; nobody said what the second dislikes:
+    Two groups of readers have read different books; recommend one to a reader of each group:
 
     >>> import numpy as np
     >>> from labelgap import OneClassMF
@@ -152,7 +151,7 @@ class OneClassMF(MultiLabelEstimator):
     """
 
     about = About(
-        "Factors of rows and labels, from features or without, where every cell that is no yes counts a little.",
+        "Low-rank factors of rows and labels; every cell that is not positive is a weak negative.",
         "Yu, Huang, Dhillon and Lin 2017",
         positives_only=True,
         graph=True,
@@ -161,13 +160,13 @@ class OneClassMF(MultiLabelEstimator):
     )
 
     _uses_device = True
-    _binding = ("fit_intercept", "dtype", "device")  # what bound data depend on
+    _binding = ("fit_intercept", "dtype", "device")  # used by _bind
     feature_factors_: NDArray
     intercept_factors_: NDArray
     label_factors_: NDArray
     threshold_: float
     unlabelled_share_: float
-    if TYPE_CHECKING:  # what a class declares, every model file must have; these depend on parameters
+    if TYPE_CHECKING:  # model files must have all declared attributes; these are optional
         memory_: dict[str, NDArray]
         row_factors_: NDArray
         seen_: sp.csr_array
@@ -238,31 +237,38 @@ class OneClassMF(MultiLabelEstimator):
         label_graph: Any = None,
         label_features: Any = None,
         row_weights: Any = None,
+        sample_weight: Any = None,
+        calibrate: bool | str = False,
     ) -> Self:
-        """Learn from rows X, which may be None, and the positives of Y.
+        """Fit the model to the positives of Y, with or without features X.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d), or None
-            Features of the rows; None for a recommender that knows its rows by number.
+            Features of the rows. None fits a recommender that identifies rows by their number.
         Y : array-like, sparse matrix or Labels of shape (n, L)
-            Positives; what else it holds is unlabelled.
+            Positives; all other cells are unlabelled.
         observed : array-like or sparse matrix of shape (n, L), optional
-            True where Y is known; a positive outside it is unlabelled.
+            True where Y is known; a positive that is not known is unlabelled.
         row_graph : sparse matrix of shape (n, n), optional
             Similarities ≥ 0 between rows. A directed graph is made symmetric, with a warning.
         label_graph : sparse matrix of shape (L, L), optional
-            The same between labels.
+            Similarities ≥ 0 between labels.
         label_features : array-like or sparse matrix of shape (L, e), optional
             Features Z of the labels.
         row_weights : array of shape (n,), optional
-            How much each row counts, its positives and its unlabelled cells alike (the C_ij of eq. 2).
+            Weights of the rows, which multiply the losses of all their cells (the C_ij of eq. 2).
+        sample_weight : array of shape (n,), optional
+            scikit-learn's name of ``row_weights``.
+        calibrate : bool or str, default=False
+            As in :meth:`LEML.fit`; graphs, label features and row weights exclude it.
 
         Returns
         -------
         self
         """
-        return self._fit(X, Y, observed, SideData(row_graph, label_graph, label_features, row_weights))
+        side = SideData(row_graph, label_graph, label_features, choose_weights(row_weights, sample_weight))
+        return self._fit(X, Y, observed, side, calibrate=calibrate)
 
     def partial_fit(
         self,
@@ -271,32 +277,32 @@ class OneClassMF(MultiLabelEstimator):
         observed: Any = None,
         *,
         past: Any = None,
-        alternations: int = ALTERNATIONS,
+        alternations: int = MAX_UPDATE_ALTERNATIONS,
         row_graph: Any = None,
         label_graph: Any = None,
         label_features: Any = None,
         row_weights: Any = None,
     ) -> Self:
-        """Learn from further rows, which may have further labels, without learning from nothing.
+        """Update the model with further rows, which may have new labels.
 
-        As :meth:`LEML.partial_fit`. A model without features knows its rows and needs no ``past`` but to say which of
-        them have a new label; the factors of new rows are found first. Whatever has a value for each row or label
-        (weights, graphs, features, arrays as parameters) has one for all that this call learns from: those of
-        ``past``, then the further ones. Graphs and label features need the rows of before.
+        The method is that of :meth:`LEML.partial_fit`. A model without features stores its rows, and needs ``past``
+        only to tell which of them have a new label; it first computes the factors of the new rows. Values for each
+        row or label (weights, graphs, features, array parameters) must cover all rows and labels of the update: those
+        of ``past``, then the further ones. Graphs and label features require the earlier rows.
 
         Parameters
         ----------
         X : array-like or sparse matrix of shape (n, d), or None
-            Further rows; None where the model has no features.
+            Further rows; None if the model has no features.
         Y, observed :
-            Their positives, and where they are known, as in :meth:`fit`: the labels of before first, then new ones.
+            Their positives, as in :meth:`fit`: the labels of the model first, then new ones.
         past : pair of X and Y, optional
-            Rows learned from before, all or some; a label that their Y does not have is unlabelled.
+            All or some of the rows learned from before; labels that this Y does not have are unlabelled.
         alternations : int, default=3
-            The most alternations with ``past``, the first one included; ``tol`` ends them sooner.
+            Maximum number of alternations with ``past``, including the first; ``tol`` may end them earlier.
         row_graph, label_graph, label_features, row_weights :
-            As in :meth:`fit`. A model without features remembers the weights of its rows, so that ``row_weights`` may
-            be those of the further rows alone, which have 1 by default.
+            As in :meth:`fit`. A model without features stores the weights of its rows, so that ``row_weights`` may
+            hold the weights of the further rows only; they default to 1.
 
         Returns
         -------
@@ -309,10 +315,14 @@ class OneClassMF(MultiLabelEstimator):
         check_side(self, past, side)
         partial_fit(
             self,
-            Given(X, Y, observed, past, alternations),
-            check_rows=self._check_further,
-            prepare=lambda rows, before: self._further(rows, before, side),
-            kept=None if self.n_features_in_ else Rows(None, Labels.of_patterns(self.seen_)),
+            X,
+            Y,
+            observed,
+            past,
+            alternations,
+            check_rows=self._check_further_rows,
+            make_context=lambda rows, before: self._update_context(rows, before, side),
+            stored_rows=None if self.n_features_in_ else LabelledRows(None, Labels.of_patterns(self.seen_)),
         )
         return self
 
@@ -322,20 +332,20 @@ class OneClassMF(MultiLabelEstimator):
         Parameters
         ----------
         users : array of int, or a sparse or dense matrix of shape (users, L)
-            Numbers of training rows, or the positives of newcomers, who are folded in.
-        k : int
-            How many.
-        exclude_seen : bool
-            Leave out the labels that a user already has. Where fewer than k are left, the last have the score −∞.
+            Numbers of training rows, or the positives of new users, whose factors are computed first.
+        k : int, default=10
+            Number of labels to return.
+        exclude_seen : bool, default=True
+            Exclude the labels that a user already has. If fewer than k remain, the last have the score −∞.
         """
         check_is_fitted(self)
         check_k(k, self.n_labels_)
         with threads(self.n_jobs):
             if sp.issparse(users) or np.ndim(users) == 2:
-                seen = check_newcomers("users", users, self.n_labels_)
+                seen = check_new_positives("users", users, self.n_labels_)
                 factors = self.fold_in_rows(seen)
             else:
-                ids = check_ids("users", users, len(kept_rows(self)))
+                ids = check_ids("users", users, len(get_stored_rows(self)))
                 factors, seen = self.row_factors_[ids], self.seen_[ids]
             kernels = get_backend()
             hidden = kernels.prepare(seen, factors.dtype) if exclude_seen else None
@@ -343,27 +353,32 @@ class OneClassMF(MultiLabelEstimator):
         return indices, scores - scores.dtype.type(self.threshold_)
 
     def similar_labels(self, labels: Any, k: int = 10) -> tuple[NDArray, NDArray]:
-        """Return the k labels most similar to each of the given ones, and the cosines of their centred factors.
+        """Return the k labels most similar to each of ``labels``, and the cosines of their centred factors.
 
-        A label is not its own neighbour.
+        Factors are centred because the part that all labels share, such as the low score of unlabelled cells, does
+        not distinguish them. The label itself is excluded.
         """
         check_is_fitted(self)
         ids = check_ids("labels", labels, self.n_labels_)
         check_k(k, self.n_labels_ - 1)
+        kernels, H = get_backend(), self.label_factors_
         with threads(self.n_jobs):
-            return similar(self.label_factors_, ids, int(k), get_backend())
+            centred = H - H.mean(0)
+            length = np.linalg.norm(centred, axis=1, keepdims=True)
+            unit = centred / np.where(length > 0, length, 1)
+            excluded = kernels.prepare(sp.eye_array(len(H), format="csr")[ids], unit.dtype)
+            return kernels.topk(unit[ids], unit, int(k), excluded)
 
     similar_items = similar_labels
 
     def fold_in_rows(self, positives: Any) -> NDArray:
-        """Return the factors of new rows from their positives, shape (rows, L), without training again.
+        """Return the factors of new rows from their positives, of shape (rows, L), without a new fit.
 
-        They minimise the same objective while the labels' factors are held, with the mean of the training rows for p
-        and α. Where only a share of the unlabelled cells was drawn in training, all of them count here by that
-        share.
+        They minimise the objective of the model with fixed label factors, and the means of p and α over the training
+        rows. If the fit used a sample of the unlabelled cells, all of them count here, with the weight of the sample.
         """
         check_is_fitted(self)
-        positives = check_newcomers("positives", positives, self.n_labels_)
+        positives = check_new_positives("positives", positives, self.n_labels_)
         one_class = self._one_class((None, self.n_labels_))
         p, q = one_class.weights
         weights = Weights.of(float(np.mean(p)) * self.unlabelled_share_, q)
@@ -371,10 +386,10 @@ class OneClassMF(MultiLabelEstimator):
             return fold_in(positives, self.label_factors_, one_class, weights, self.alpha, get_backend())
 
     def fold_in_labels(self, positives: Any) -> NDArray:
-        """Return the factors of new labels from the training rows that have them, shape (labels, n)."""
+        """Return the factors of new labels from the training rows that have them, of shape (labels, n)."""
         check_is_fitted(self)
-        rows = kept_rows(self)
-        positives = check_newcomers("positives", positives, len(rows))
+        rows = get_stored_rows(self)
+        positives = check_new_positives("positives", positives, len(rows))
         one_class = self._one_class((len(rows), None))
         p, q = one_class.weights
         weights = Weights.of(float(np.mean(q)) * self.unlabelled_share_, p)
@@ -395,8 +410,8 @@ class OneClassMF(MultiLabelEstimator):
             raise ValueError(f"negative_target={self.negative_target!r} is out of range; pass a finite number.")
         if get_loss(self.loss_unlabelled).negative < 0 <= self.negative_target:
             raise ValueError(
-                f"negative_target={self.negative_target!r} would draw unlabelled cells up under "
-                f"loss_unlabelled={self.loss_unlabelled!r}, a loss of margins; pass a number below 0, such as -1."
+                f"negative_target={self.negative_target!r} would raise the scores of unlabelled cells with "
+                f"loss_unlabelled={self.loss_unlabelled!r}, a margin loss; pass a number below 0, such as -1."
             )
         check_number("graph_alpha", self.graph_alpha, Real, least=0)
         check_number("label_graph_alpha", self.label_graph_alpha, Real, least=0, optional=True)
@@ -404,7 +419,7 @@ class OneClassMF(MultiLabelEstimator):
         check_choice("precompute", self.precompute, (True, False, "auto"))
 
     def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
-        """Return validated rows, which may be None, and labels."""
+        """Return validated rows, or None, and labels."""
         if X is not None:
             return super()._check_fit(X, Y, observed)
         labels = self._check_labels(
@@ -418,7 +433,7 @@ class OneClassMF(MultiLabelEstimator):
         return None, labels
 
     def _check_labels(self, Y: Any, observed: Any, X: Any = None, *, missing: str, empty: str) -> Labels:
-        """Return positives alone: whatever is not a known one is unlabelled, and to keep what is known costs n·L."""
+        """Return the known positives alone: all other cells are unlabelled, and n·L known cells would cost memory."""
         labels = super()._check_labels(Y, observed, X, missing=missing, empty=empty)
         return Labels.of_patterns(labels.positives, None, labels.container)
 
@@ -429,10 +444,21 @@ class OneClassMF(MultiLabelEstimator):
         kernels, dtype, side = self._kernels(), np.dtype(self.dtype).type, side or SideData()
         n, L = labels.shape
         Z, weights = side.label_features, side.row_weights
+        if Z is not None:
+            Z = check_array(
+                check_sparse_indices("label_features", Z),
+                accept_sparse="csr",
+                dtype=dtype,
+                input_name="label_features",
+            )
+            if Z.shape[0] != L:
+                raise ValueError(
+                    f"label_features has {Z.shape[0]} rows and Y has {L} labels; pass a row for each label."
+                )
         checked = SideData(
             check_symmetric("row_graph", side.row_graph, n),
             check_symmetric("label_graph", side.label_graph, L),
-            None if Z is None else check_label_features(Z, L, dtype),
+            Z,
             None if weights is None else check_weights("row_weights", weights, n),
         )
         return bind(X, labels, kernels, dtype, constant=bool(self.fit_intercept), side=checked)
@@ -458,29 +484,31 @@ class OneClassMF(MultiLabelEstimator):
             left,
             right,
             Penalties(alpha, alpha_labels),
-            graph_terms(data.row_graph, gamma),
-            graph_terms(data.label_graph, gamma if label_gamma is None else label_gamma),
+            make_graph_terms(data.row_graph, gamma),
+            make_graph_terms(data.label_graph, gamma if label_gamma is None else label_gamma),
             blank,
             self.precompute,
         )
 
-    def _one_class(self, shape: tuple[int | None, int | None]) -> OneClass:
+    def _one_class(self, shape: tuple[int | None, int | None]) -> PositiveUnlabelled:
         weights = check_pair_of_weights("weight_unlabelled", self.weight_unlabelled, shape)
-        return OneClass(get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights)
+        return PositiveUnlabelled(
+            get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights
+        )
 
-    def _cells(self, data: BoundData) -> tuple[Cells, Cells]:
-        """Return the cells that count, and those of a label that none of the rows has."""
+    def _cells(self, data: BoundData) -> tuple[BoundCells, BoundCells]:
+        """Return the cells of the objective, and those of a label without positives."""
         labels, backend, dtype, n = data.labels, data.backend, data.dtype, len(data.labels)
-        share = counted_share(self.negatives, self.negative_ratio, labels)
+        share = get_unlabelled_share(self.negatives, self.negative_ratio, labels)
         one_class = replace(self._one_class(labels.shape), importance=data.importance)
         if share == 1:
-            cells = one_class.cells(labels.positives, backend, dtype)
+            cells = one_class.bind(labels.positives, backend, dtype)
         else:
             rng = check_random_state(self.random_state)
-            cells = one_class.sampled_cells(labels.positives, float(self.negative_ratio), rng, backend, dtype)
+            cells = one_class.bind_sample(labels.positives, float(self.negative_ratio), rng, backend, dtype)
         p, q = one_class.weights
         blank = replace(one_class, weights=Weights(p, float(np.mean(q)) * share))
-        return cells, blank.cells(sp.csr_array((n, 1), dtype=bool), backend, dtype)
+        return cells, blank.bind(sp.csr_array((n, 1), dtype=bool), backend, dtype)
 
     def _store(
         self, data: BoundData, problem: Problem, fit: Fit, memory: Memory | None, *, further: bool = False
@@ -498,19 +526,19 @@ class OneClassMF(MultiLabelEstimator):
             featureless = problem.left.is_identity
             constant = bool(self.fit_intercept) and not featureless
             self.feature_factors_, self.intercept_factors_ = split_factors(W[:0] if featureless else W, constant)
-            self.unlabelled_share_ = counted_share(self.negatives, self.negative_ratio, data.labels)
+            self.unlabelled_share_ = get_unlabelled_share(self.negatives, self.negative_ratio, data.labels)
             self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
 
     def _store_rows(self, data: BoundData, problem: Problem, fit: Fit, further: bool) -> None:
-        """Keep factors, positives and weights of rows where they are asked for; further rows follow the others."""
-        kept = hasattr(self, "row_factors_") if further else problem.left.is_identity or self.keep_rows
+        """Store factors, positives and weights of rows if the model keeps rows; append those of further rows."""
+        keep = hasattr(self, "row_factors_") if further else problem.left.is_identity or self.keep_rows
         weights = None if data.importance.uniform else np.ravel(data.importance.rows).astype(float)
-        rows = data.backend.to_numpy(problem.left.times(fit.W)) if kept else None
+        rows = data.backend.to_numpy(problem.left.times(fit.W)) if keep else None
         seen = data.labels.positives
-        if kept and further:
-            weights = self._grown_row_weights(weights, len(seen.indptr) - 1)
+        if keep and further:
+            weights = self._append_row_weights(weights, len(seen.indptr) - 1)
             rows = np.vstack([self.row_factors_, np.asarray(rows)])
-            seen = stacked(widened(Labels.of_patterns(self.seen_), seen.shape[1]), data.labels).positives
+            seen = stack_rows(append_labels(Labels.of_patterns(self.seen_), seen.shape[1]), data.labels).positives
         for name in ("row_factors_", "seen_", "row_weights_"):
             self.__dict__.pop(name, None)
         if rows is not None:
@@ -518,57 +546,57 @@ class OneClassMF(MultiLabelEstimator):
             if weights is not None:
                 self.row_weights_ = weights
 
-    def _previous(self) -> Previous:
+    def _previous(self) -> PreviousFit:
         features, H = self.feature_factors_, getattr(self, "label_feature_factors_", self.label_factors_)
         if len(features):
             W = join_factors(features, self.intercept_factors_, bool(self.fit_intercept))
         else:
             W = self.row_factors_
         memory = getattr(self, "memory_", None)
-        return Previous(W, H, None if memory is None else Memory(**memory))
+        return PreviousFit(W, H, None if memory is None else Memory(**memory))
 
-    def _check_further(self, X: Any) -> Any:
-        """Return validated features of further rows, or None where the model has none."""
+    def _check_further_rows(self, X: Any) -> Any:
+        """Return validated features of further rows, or None if the model has no features."""
         if bool(self.n_features_in_) == (X is not None):
             return X if X is None else self._check_rows(X)
         name = type(self).__name__
         raise ValueError(
             f"X is None, and this {name} was fitted with features of rows; pass their features."
             if X is None
-            else f"X is given, and this {name} was fitted without features of rows; pass None."
+            else f"X has features, and this {name} was fitted without features of rows; pass None."
         )
 
-    def _further(self, rows: Rows, before: Rows | None, side: SideData) -> Further:
-        """Say what there is to know of further rows beside their features and positives."""
+    def _update_context(self, rows: LabelledRows, before: LabelledRows | None, side: SideData) -> UpdateContext:
+        """Return the properties of further rows besides their features and positives."""
         if self.n_features_in_:
-            return Further(side, alike=not side.given and isinstance(self.weight_unlabelled, Real))
+            return UpdateContext(side, alike=not side.names and isinstance(self.weight_unlabelled, Real))
         assert before is not None
         if len(before.labels) != len(self.row_factors_):
             raise ValueError(
-                f"The Y of past has {len(before.labels)} rows, and this {type(self).__name__} knows its "
-                f"{len(self.row_factors_)} rows by number; pass them all, in their order."
+                f"The Y of past has {len(before.labels)} rows, and this {type(self).__name__} has "
+                f"{len(self.row_factors_)} training rows; pass them all, in the same order."
             )
-        side = replace(side, row_weights=self._grown_row_weights(side.row_weights, len(rows.labels)))
-        return Further(side, fold_in=partial(self._fold_in_further, rows.labels, side.row_weights))
+        side = replace(side, row_weights=self._append_row_weights(side.row_weights, len(rows.labels)))
+        return UpdateContext(side, fold_in=partial(self._fold_in_further, rows.labels, side.row_weights))
 
-    def _grown_row_weights(self, given: Any, further: int) -> NDArray | None:
-        """Return the weights of the kept rows, then of so many further ones; None where no row has any.
+    def _append_row_weights(self, weights: Any, n_further: int) -> NDArray | None:
+        """Return the weights of the stored rows, then of the further ones; None if no row has a weight.
 
-        Those that are not given stay, and are 1 for further rows.
+        ``weights`` are those of all rows or of the further ones, which default to 1. Stored weights remain.
         """
-        if given is None and not hasattr(self, "row_weights_"):
+        if weights is None and not hasattr(self, "row_weights_"):
             return None
         n = len(self.row_factors_)
-        if given is not None and np.shape(given) == (n + further,):
-            return check_weights("row_weights", given, n + further)
-        new = np.ones(further) if given is None else check_weights("row_weights", given, further)
+        if weights is not None and np.shape(weights) == (n + n_further,):
+            return check_weights("row_weights", weights, n + n_further)
+        new = np.ones(n_further) if weights is None else check_weights("row_weights", weights, n_further)
         return np.append(getattr(self, "row_weights_", np.ones(n)), new)
 
     def _fold_in_further(self, labels: Labels, row_weights: Any, problem: Problem, H: NDArray) -> NDArray:
-        """Return the factors of newcomers that have the weights and penalties of these rows, the last ones."""
+        """Return the factors of the further rows, the last ones of the problem, with their weights and penalties."""
         further = np.arange(-len(labels), 0)
         one_class, alpha = self._one_class(problem.cells.shape), problem.penalties.left
-        p, q = one_class.weights.of_rows(further)
+        p, q = one_class.weights.select_rows(further)
         importance = Weights() if row_weights is None else Weights(row_weights[further, None])
         alpha = problem.backend.to_numpy(alpha)[further] if np.ndim(alpha) else alpha
         C = problem.backend.to_numpy(problem.right.times(problem.backend.array(H, H.dtype)))
@@ -576,7 +604,7 @@ class OneClassMF(MultiLabelEstimator):
         return fold_in(labels.positives, C, one_class, weights, alpha, get_backend(), importance)
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
-        """Return features; of a model without features, the numbers of training rows, all of them for None."""
+        """Return validated features; for a model without features, numbers of training rows (None: all of them)."""
         if reset or self.n_features_in_:
             return super()._check_rows(X, reset=reset)
         return np.arange(len(self.row_factors_)) if X is None else check_ids("X", X, len(self.row_factors_))
@@ -605,31 +633,77 @@ class OneClassMF(MultiLabelEstimator):
                 raise ValueError(f"{name} has shape {getattr(self, name).shape}, expected {shape}")
 
 
-def check_label_features(Z: Any, L: int, dtype: Any) -> Any:
-    """Return validated features of L labels."""
-    Z = check_array(Z, accept_sparse="csr", dtype=dtype, input_name="label_features")
-    if Z.shape[0] != L:
-        raise ValueError(f"label_features has {Z.shape[0]} rows and Y has {L} labels; pass a row for each label.")
-    return Z
-
-
 def check_side(model: OneClassMF, past: Any, side: SideData) -> None:
-    """Refuse label features that the model does not have or lacks, and graphs of rows that are gone."""
-    has = hasattr(model, "label_feature_factors_")
-    if has != (side.label_features is not None):
+    """Raise ValueError for missing or superfluous label features, and for graphs without the earlier rows."""
+    has_features = hasattr(model, "label_feature_factors_")
+    if has_features != (side.label_features is not None):
         raise ValueError(
             "label_features is missing; pass the features of all labels, new ones last."
-            if has
+            if has_features
             else f"This {type(model).__name__} was fitted without label_features; leave them out, or fit it again."
         )
-    given = [name for name in side.given if name != "row_weights"]
-    if given and past is None and model.n_features_in_:
-        raise ValueError(f"{given[0]} needs the rows of before; pass past=(X, Y).")
+    names = [name for name in side.names if name != "row_weights"]
+    if names and past is None and model.n_features_in_:
+        raise ValueError(f"{names[0]} needs the earlier rows; pass past=(X, Y).")
 
 
-def counted_share(negatives: str, ratio: float, labels: Labels) -> float:
-    """Return the share of the unlabelled cells that count: 1, or less where they are subsampled."""
+def get_unlabelled_share(negatives: str, ratio: float, labels: Labels) -> float:
+    """Return the share of the unlabelled cells that are used: 1, or less if they are subsampled."""
     positives, cells = labels.positives.nnz, labels.shape[0] * labels.shape[1]
     if negatives == "all" or positives == cells:
         return 1.0
     return min(1.0, float(ratio) * positives / (cells - positives))
+
+
+def fold_in(
+    positives: sp.csr_array,
+    H: NDArray,
+    one_class: PositiveUnlabelled,
+    weights: Weights,
+    alpha: Any,
+    kernels: Backend,
+    importance: Weights | None = None,
+) -> NDArray:
+    """Return the factors of new rows from their positives, with the other side's factors H fixed.
+
+        min over b of Σ over its positives of ℓ(1, b·h_j) + Σ over all others of p q_j · ½ (ā − b·h_j)² + (α/2) ‖b‖²
+
+    Features and graphs are not used: a new row has only its positives, and the penalty is on its factors, also if the
+    fit penalises the factors of features.
+    """
+    start = np.zeros((positives.shape[0], H.shape[1]), H.dtype)
+    if not len(start):
+        return start
+    one_class = replace(one_class, weights=weights, importance=Weights() if importance is None else importance)
+    data = one_class.bind(positives, kernels, H.dtype.type).objective_in_left(H)
+    return NewtonCG(tol=1e-4).minimize(Sum([data, Ridge(float(np.mean(alpha)))]), start).x
+
+
+def get_stored_rows(model: Any) -> NDArray:
+    """Return the factors of the training rows, or raise ValueError if the model does not store them."""
+    if not hasattr(model, "row_factors_"):
+        raise ValueError(
+            f"This {type(model).__name__} does not store its training rows; fit it with keep_rows=True, or pass the "
+            "positives of each user as a matrix."
+        )
+    return model.row_factors_
+
+
+def check_new_positives(name: str, positives: Any, width: int) -> sp.csr_array:
+    """Return positives of new rows or labels as a sparse matrix with ``width`` columns."""
+    pattern = as_labels(positives).positives
+    if pattern.shape[1] != width:
+        raise ValueError(f"{name} has {pattern.shape[1]} columns; pass one for each of the {width} in fit.")
+    return pattern
+
+
+def check_ids(name: str, values: Any, size: int) -> NDArray:
+    """Return validated numbers of rows or labels of the fit."""
+    ids = np.atleast_1d(np.asarray(values))
+    ids = ids.astype(np.intp) if ids.size == 0 else ids
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"{name} holds values of type {ids.dtype} and shape {ids.shape}; pass a list of integers.")
+    outside = ids[(ids < 0) | (ids >= size)]
+    if outside.size:
+        raise ValueError(f"{name} holds {outside[0]}, which was not in fit; pass numbers from 0 to {size - 1}.")
+    return ids

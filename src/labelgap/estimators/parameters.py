@@ -1,4 +1,4 @@
-"""Checks of parameters: one clear error for each."""
+"""Checks of parameters, each of which raises ValueError with a clear message."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 
 def check_number(name: str, value: Any, kind: type, *, least: float, optional: bool = False) -> None:
-    """Refuse a parameter that is not a finite number of that kind and at least ``least``.
+    """Raise ValueError unless a parameter is a finite number of the type ``kind`` and at least ``least``.
 
     >>> check_number("alpha", -1.0, float, least=0)
     Traceback (most recent call last):
@@ -20,12 +20,12 @@ def check_number(name: str, value: Any, kind: type, *, least: float, optional: b
     if optional and value is None:
         return
     if not isinstance(value, kind) or isinstance(value, bool) or not least <= value < np.inf:  # type: ignore[operator]
-        what = "an integer" if kind is Integral else "a finite number"
-        raise ValueError(f"{name}={value!r} is out of range; pass {what} of at least {least}.")
+        noun = "an integer" if kind is Integral else "a finite number"
+        raise ValueError(f"{name}={value!r} is out of range; pass {noun} of at least {least}.")
 
 
-def check_k(k: Any, most: int, why: str = "") -> None:
-    """Refuse a number of labels to return that is not an integer from 1 to ``most``; ``why`` leads up to that range.
+def check_k(k: Any, most: int, reason: str = "") -> None:
+    """Raise ValueError unless ``k`` is an integer from 1 to ``most``; ``reason`` explains the range.
 
     >>> check_k(7, 5, "there are 5 labels, so ")
     Traceback (most recent call last):
@@ -33,11 +33,11 @@ def check_k(k: Any, most: int, why: str = "") -> None:
     ValueError: k=7 is out of range; there are 5 labels, so pass an integer from 1 to 5.
     """
     if not isinstance(k, Integral) or not 1 <= int(k) <= most:
-        raise ValueError(f"k={k!r} is out of range; {why}pass an integer from 1 to {most}.")
+        raise ValueError(f"k={k!r} is out of range; {reason}pass an integer from 1 to {most}.")
 
 
 def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Refuse a parameter that is none of the choices.
+    """Raise ValueError unless a parameter is one of the choices.
 
     >>> check_choice("init", "magic", ("svd", "random"))
     Traceback (most recent call last):
@@ -48,8 +48,18 @@ def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise ValueError(f"{name}={value!r} is not known; choose from {list(choices)}.")
 
 
+def choose_weights(row_weights: Any, sample_weight: Any) -> Any:
+    """Return the weights of rows, which scikit-learn calls ``sample_weight``; raise ValueError for both."""
+    if row_weights is not None and sample_weight is not None:
+        raise ValueError("row_weights and sample_weight are two names of the same weights; pass only one.")
+    weights = sample_weight if row_weights is None else row_weights
+    if weights is not None and not np.any(np.asarray(weights)):
+        raise ValueError("The weights of all rows are zero; pass a positive weight for some row.")
+    return weights
+
+
 def check_weights(name: str, values: Any, size: int) -> NDArray[np.float64]:
-    """Return an array of that many finite numbers of at least 0, or say what is wrong.
+    """Return an array of ``size`` finite numbers of at least 0.
 
     >>> check_weights("alpha", [1.0, -2.0], 2)
     Traceback (most recent call last):
@@ -60,37 +70,27 @@ def check_weights(name: str, values: Any, size: int) -> NDArray[np.float64]:
         array = np.asarray(values, float)
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} holds what is no number ({error}); pass a number, or an array of {size}."
+            f"{name} holds a value that is not a number ({error}); pass a number, or an array of {size}."
         ) from error
     if array.shape != (size,):
         raise ValueError(f"{name} has an array of shape {array.shape}; pass a number, or an array of {size}.")
-    wrong = array[~((array >= 0) & (array < np.inf))]
-    if wrong.size:
-        raise ValueError(f"{name} holds {wrong[0]}; pass finite numbers of at least 0.")
+    invalid = array[~((array >= 0) & (array < np.inf))]
+    if invalid.size:
+        raise ValueError(f"{name} holds {invalid[0]}; pass finite numbers of at least 0.")
     return array
 
 
-def check_callbacks(callbacks: Any) -> None:
-    """Refuse callbacks that are not a sequence of callables.
+def check_dtype(dtype: Any) -> None:
+    """Raise ValueError unless the dtype is float32 or float64.
 
-    >>> check_callbacks(print)
+    >>> check_dtype("int32")
     Traceback (most recent call last):
         ...
-    ValueError: callbacks=<built-in function print> is no sequence of callables; pass a list, such as [print].
-    """
-    if callbacks is None:
-        return
-    if not isinstance(callbacks, list | tuple) or not all(callable(one) for one in callbacks):
-        raise ValueError(f"callbacks={callbacks!r} is no sequence of callables; pass a list, such as [print].")
-
-
-def is_float_type(dtype: Any) -> bool:
-    """Tell whether something names float32 or float64.
-
-    >>> is_float_type("float32"), is_float_type(np.int32), is_float_type("quick")
-    (True, False, False)
+    ValueError: dtype='int32' is not supported; use 'float32' or 'float64'.
     """
     try:
-        return dtype is not None and np.dtype(dtype) in (np.dtype("float32"), np.dtype("float64"))
+        supported = dtype is not None and np.dtype(dtype) in (np.dtype("float32"), np.dtype("float64"))
     except TypeError:
-        return False
+        supported = False
+    if not supported:
+        raise ValueError(f"dtype={dtype!r} is not supported; use 'float32' or 'float64'.")

@@ -1,4 +1,4 @@
-"""Decision values of rows, in the forms that estimators ask for: blocks, the best k, known cells."""
+"""Decision values of rows: in blocks, the k best of each row, or at known cells."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.utils import gen_batches
 
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
+from labelgap.runtime import row_blocks
 
-CELLS_PER_BLOCK = 1 << 24
+MAX_SCORES_PER_BLOCK = 1 << 24
+SMALL_MARGIN = 1e-6  # decision value of a label that is predicted because it is the best one of its row
 
 
 class Scores(ABC):
-    """The decision values of n rows: above 0 where the answer is yes.
+    """The decision values of n rows: above 0 where the label is predicted.
 
-    A subclass gives them block by block; it overrides :meth:`topk` and :meth:`known` where it can rank, or score
-    single cells, without making whole blocks.
+    A subclass yields them in blocks of rows. It overrides :meth:`topk` and :meth:`known` if it can rank labels or
+    score single cells faster.
     """
 
     def __init__(self, kernels: Backend) -> None:
@@ -29,14 +30,14 @@ class Scores(ABC):
 
     @abstractmethod
     def blocks(self) -> Iterator[NDArray]:
-        """Yield the decision values of some rows after the other, as (rows, L) arrays."""
+        """Yield the decision values of consecutive blocks of rows, as (rows, L) arrays."""
 
     def dense(self) -> NDArray:
         """Return all decision values, an (n, L) array."""
         return np.concatenate(list(self.blocks()))
 
     def positives(self) -> sp.csr_array:
-        """Return where the answer is yes, as a sparse matrix of True."""
+        """Return the predicted labels as a sparse matrix of True."""
         return sp.csr_array(sp.vstack([sp.csr_array(block > 0) for block in self.blocks()]))
 
     def topk(self, k: int) -> tuple[NDArray, NDArray]:
@@ -46,7 +47,7 @@ class Scores(ABC):
         return indices, values
 
     def known(self, labels: Labels) -> sp.csr_array:
-        """Return the decision values at the known cells of ``labels``, as a sparse matrix with that pattern."""
+        """Return the decision values at the known cells of ``labels``, as a sparse matrix with these cells."""
         pattern, parts, start = known_pattern(labels), [], 0
         for block in self.blocks():
             cells = pattern[start : start + len(block)]
@@ -56,8 +57,13 @@ class Scores(ABC):
         return with_pattern(np.concatenate(parts), pattern)
 
 
+# A function of training rows and held-out rows, as indices, that returns the scores of the held-out rows by a model
+# that was fitted on the training rows. `_prepare_folds` of an estimator returns it if its folds can share work.
+FoldScorer = Callable[[NDArray, NDArray], Scores]
+
+
 class BlockScores(Scores):
-    """Decision values known by their blocks alone: ``make()`` yields them."""
+    """Decision values from a function that yields their blocks."""
 
     def __init__(self, make: Callable[[], Iterator[NDArray]], kernels: Backend) -> None:
         super().__init__(kernels)
@@ -65,6 +71,49 @@ class BlockScores(Scores):
 
     def blocks(self) -> Iterator[NDArray]:
         return self._make()
+
+
+class ThresholdedScores(Scores):
+    """The scores of a model less a threshold for each label; the order of labels stays that of the scores.
+
+    With ``always_best`` the best label of each row is at least slightly above its threshold.
+    """
+
+    def __init__(self, scores: Scores, thresholds: NDArray, always_best: bool) -> None:
+        super().__init__(scores.kernels)
+        self.scores, self.thresholds, self.always_best = scores, thresholds, always_best
+
+    def blocks(self) -> Iterator[NDArray]:
+        yield from map(self.decide_rows, self.scores.blocks())
+
+    def decide_rows(self, block: NDArray) -> NDArray:
+        """Return decision values from the scores of all labels of some rows."""
+        values = block - self.thresholds.astype(block.dtype)
+        if self.always_best and len(block):
+            best = block.argmax(axis=1)[:, None]
+            lifted = np.maximum(np.take_along_axis(values, best, 1), SMALL_MARGIN)
+            np.put_along_axis(values, best, lifted.astype(values.dtype), 1)
+        return values
+
+    def topk(self, k: int) -> tuple[NDArray, NDArray]:
+        indices, values = self.scores.topk(k)
+        return indices, self.decide(values, indices)
+
+    def decide(self, scores: NDArray, indices: NDArray) -> NDArray:
+        """Return decision values from the scores of the best labels of each row."""
+        values = scores - self.thresholds.astype(scores.dtype)[indices]
+        if self.always_best:
+            values[:, 0] = np.maximum(values[:, 0], SMALL_MARGIN)
+        return values
+
+    def known(self, labels: Labels) -> sp.csr_array:
+        scores = self.scores.known(labels)
+        values = scores.data - self.thresholds.astype(scores.dtype)[scores.indices]
+        if self.always_best and scores.nnz:
+            best = self.scores.topk(1)[0][:, 0]
+            is_best = scores.indices == np.repeat(best, np.diff(scores.indptr))
+            values[is_best] = np.maximum(values[is_best], SMALL_MARGIN)
+        return with_pattern(values, scores)
 
 
 class FactorScores(Scores):
@@ -75,7 +124,7 @@ class FactorScores(Scores):
         self.B, self.H, self.threshold = B, H, threshold
 
     def blocks(self) -> Iterator[NDArray]:
-        for rows in row_blocks(self.B, len(self.H)):
+        for rows in split_rows(self.B, len(self.H)):
             values = self.kernels.matmul(rows, self.H.T)
             values -= values.dtype.type(self.threshold)
             yield values
@@ -91,20 +140,86 @@ class FactorScores(Scores):
         return with_pattern(values, pattern)
 
 
-def row_blocks(X: Any, n_labels: int, *, arrays: int = 1) -> Iterator[Any]:
-    """Yield some rows of X after the other, so that their scores of every label fit in memory.
+def split_rows(X: Any, n_labels: int, *, arrays: int = 1) -> Iterator[Any]:
+    """Yield blocks of rows of X whose scores of all labels fit in memory.
 
-    ``arrays`` is the number of arrays of that size that the scores of a block take to make.
+    ``arrays`` is the number of score arrays that the computation of a block needs at once.
     """
-    for rows in gen_batches(X.shape[0], max(1, CELLS_PER_BLOCK // arrays // n_labels)):
+    for rows in row_blocks(X.shape[0], arrays * n_labels, MAX_SCORES_PER_BLOCK):
         yield X[rows]
 
 
 def known_pattern(labels: Labels) -> sp.csr_array:
-    """Return the known cells as a pattern, all of them where nothing is missing."""
+    """Return the known cells as a sparse matrix of True; all cells if none is missing."""
     return labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
 
 
 def with_pattern(values: Any, pattern: sp.csr_array) -> sp.csr_array:
-    """Return a sparse matrix with these values at the stored cells of a pattern."""
+    """Return a sparse matrix with these values in the stored cells of ``pattern``."""
     return sp.csr_array((values, pattern.indices, pattern.indptr), shape=pattern.shape)
+
+
+class LinearScores(Scores):
+    """s = X coefᵀ + intercept, with dense or sparse coefficients."""
+
+    def __init__(self, X: Any, coef: NDArray | sp.csr_array, intercept: NDArray, kernels: Backend) -> None:
+        super().__init__(kernels)
+        self.X, self.coef, self.intercept = X, coef, intercept
+
+    def blocks(self) -> Iterator[NDArray]:
+        times = self._product()
+        for rows in split_rows(self.X, len(self.intercept)):
+            yield times(rows) + self.intercept
+
+    def _product(self) -> Any:
+        """Return a function that multiplies rows of X with the coefficients."""
+        kernels, coef, dtype = self.kernels, self.coef, self.intercept.dtype
+        if sp.issparse(self.X) and sp.issparse(coef):
+            return lambda rows: (rows @ coef.T).toarray()
+        if sp.issparse(coef):
+            prepared = kernels.prepare(coef, dtype)
+            return lambda rows: kernels.spmm(prepared, rows.T).T
+        columns = np.ascontiguousarray(coef.T)  # does not copy coefficients stored by feature
+        if sp.issparse(self.X):
+            return lambda rows: kernels.spmm(kernels.prepare(rows, dtype), columns)
+        return lambda rows: kernels.matmul(rows, columns)
+
+    def topk(self, k: int) -> tuple[NDArray, NDArray]:
+        kernels, dtype = self.kernels, self.intercept.dtype
+        if sp.issparse(self.X) and sp.issparse(self.coef):
+            rows, labels = _with_column(self.X, np.ones(self.X.shape[0])), _with_column(self.coef, self.intercept)
+            return kernels.product_topk(kernels.prepare(rows, dtype), kernels.prepare(labels, dtype), k)
+        return super().topk(k)
+
+    def known(self, labels: Labels) -> sp.csr_array:
+        if sp.issparse(self.X) or sp.issparse(self.coef):
+            return super().known(labels)
+        pattern, coef = known_pattern(labels), np.ascontiguousarray(self.coef)
+        values = self.kernels.sddmm(self.kernels.prepare(pattern, self.X.dtype), self.X, coef)
+        return with_pattern(values + self.intercept[pattern.indices], pattern)
+
+
+def store_by_feature(coef: Any) -> Any:
+    """Return dense coefficients stored by feature, in which the product with a sparse row is fast.
+
+    >>> store_by_feature(np.ones((3, 2))).T.flags.c_contiguous
+    True
+    """
+    return coef if sp.issparse(coef) else np.asfortranarray(coef)
+
+
+def check_coefficients(coef: Any, intercept: Any, n_labels: int, n_features: int) -> None:
+    """Raise ValueError if coefficients read from a file do not have the shapes of the model.
+
+    >>> check_coefficients(np.ones((2, 3)), np.ones(2), 2, 4)
+    Traceback (most recent call last):
+        ...
+    ValueError: coefficients of shapes ((2, 3), (2,)) for 2 labels
+    """
+    shapes = (coef.shape, intercept.shape)
+    if shapes != ((n_labels, n_features), (n_labels,)):
+        raise ValueError(f"coefficients of shapes {shapes} for {n_labels} labels")
+
+
+def _with_column(A: Any, column: NDArray) -> sp.csr_array:
+    return sp.csr_array(sp.hstack([A, sp.csr_array(column[:, None])], format="csr"))

@@ -1,4 +1,4 @@
-"""SLEEC: sparse local embeddings that keep near label vectors near, and their neighbours' votes."""
+"""SLEEC: local embeddings that preserve neighbours among label vectors, and votes of neighbours."""
 
 from __future__ import annotations
 
@@ -10,76 +10,75 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.preprocessing import normalize
 
-from labelgap.estimators.about import About
-from labelgap.estimators.local import Fitted, Part
+from labelgap.estimators.base import About
+from labelgap.estimators.local import Part, PartFit
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.voting import VotingEstimator
 from labelgap.objectives import Features, start
-from labelgap.objectives.neighborhood import Neighborhood, label_neighbors
-from labelgap.objectives.regression import regress
+from labelgap.objectives.embeddings import Neighborhood, find_label_neighbors, regress
 from labelgap.observations import Labels
 from labelgap.solvers import NewtonCG, Status, alternate
 from labelgap.solvers.base import inner
-from labelgap.solvers.svp import Embedding, svp
+from labelgap.solvers.spectral import Embedding, svp
 
-ALS_PENALTY = 1e-3  # keeps a row solvable that has fewer neighbours than dimensions
+ALS_PENALTY = 1e-3  # makes the problem of a row with fewer neighbours than dimensions solvable
 
 
 class SLEEC(VotingEstimator):
-    """Local embeddings in which rows with like labels are near, and a vote among the nearest (Bhatia et al. 2015).
+    """Sparse local embeddings for extreme classification (Bhatia et al. 2015): nearest neighbours in learned spaces.
 
-    In each cluster of the training rows, with label vectors y_i of length one:
+    In each cluster of the training rows, with label vectors y_i of length 1:
 
-    1. Ω holds each row's ``n_neighbors_embed`` nearest label vectors by inner product.
+    1. Ω holds the pairs of each row and its ``n_neighbors_embed`` nearest label vectors by inner product.
     2. Z = argmin ‖P_Ω(Y Yᵀ − Z Zᵀ)‖², n×k (eq. 4).
     3. V = argmin ‖Z − X V‖² + α ‖V‖² + l1 ‖X V‖₁, d×k (eq. 5).
-    4. A new row x goes to the nearest cluster, and the ``n_neighbors`` training rows with the embeddings X V nearest
-       to xᵀ V vote with their labels.
+    4. A new row x is assigned to the nearest cluster, and the ``n_neighbors`` training rows whose embeddings X V are
+       nearest to xᵀ V vote with their labels.
 
-    Several learners with different random clusterings vote together.
+    The votes of several learners with different random clusterings are averaged.
 
     Parameters
     ----------
     n_components : int, default=100
         The dimension k of the embeddings, at most the number of rows in a cluster.
     n_clusters : int, optional
-        The number of clusters of a learner; max(1, ⌊n / 6000⌋) by default.
+        Number of clusters of a learner. Default: max(1, ⌊n / 6000⌋).
     n_learners : int, default=5
-        The number of clusterings that vote together.
+        Number of clusterings to average.
     n_neighbors_embed : int, default=100
-        How many near label vectors an embedding keeps near.
+        Number of nearest label vectors whose inner products an embedding preserves.
     n_neighbors : int, default=10
-        How many training rows vote.
+        Number of training rows that vote.
     alpha : float, default=1.0
-        The penalty of V, without a factor ½.
+        The penalty α of V, without a factor ½.
     l1 : float, default=0.0
-        The penalty of ‖X V‖₁; used by the regressors "admm" and "svr".
+        The penalty of ‖X V‖₁, for the regressors "admm" and "svr".
     embedding : {"svp", "als"}, default="svp"
         Singular value projection (the paper), or alternating minimisation of ‖P_Ω(Y Yᵀ − Z Wᵀ)‖² (the authors'
         program).
     regressor : {"ridge", "admm", "svr"}, default="ridge"
-        Eq. 5 without its l1 term; with it, by ADMM; or with the squared ε-insensitive loss in place of the squared
-        one (the authors' program: l1=0.01, alpha=1 / (2 C), two rounds).
+        Eq. 5 without the l1 term; with it, by ADMM; or with the squared ε-insensitive loss in place of the squared
+        loss (the authors' program: l1=0.01, alpha=1 / (2 C), two rounds).
     epsilon : float, default=0.1
-        The insensitivity of "svr".
+        The insensitivity ε of "svr".
     rho : float, default=1.0
         The weight of ADMM's augmented term.
     threshold : float, default=0.0
-        Weights of V below this share of the largest one are cut, and V is kept sparse: a smaller model.
+        Set weights of V below this share of the largest to 0 and store V as a sparse matrix, for a smaller model.
     label_norm : {"l2", None}, default="l2"
-        Scale label vectors to length one (the authors' program), or take them as they are (the paper).
+        Scale label vectors to length 1 (the authors' program), or do not scale them (the paper).
     metric, weights, algorithm
         As in :class:`~labelgap.LabelKNN`.
     max_iter : int, default=200
-        The most steps of the embedding.
+        Maximum number of steps of the embedding.
     tol : float, default=0.05
-        Stop an embedding when a step lowers its objective by less than this share of it, or when it meets the inner
-        products up to this share of their norm.
+        Stop an embedding when a step lowers its objective by less than this share of it, or when the norm of the
+        residual is at most this share of the norm of the inner products.
     regressor_max_iter : int, default=100
-        The most rounds of ADMM.
+        Maximum number of rounds of ADMM.
     absent, random_state, n_jobs, dtype, verbose
-        As in :class:`~labelgap.LEML`; learners and clusters are spread over the threads, and the result does not
-        depend on how many there are.
+        As in :class:`~labelgap.LEML`. Learners and clusters are fitted in parallel; the result does not depend on
+        the number of threads.
     device : str, default="auto"
         Deprecated; has no effect.
 
@@ -88,14 +87,14 @@ class SLEEC(VotingEstimator):
     parts_ : list of list of dict
         For each learner and cluster: "rows" (indices of training rows), "embedded" (their X V) and "regressors" (V).
     centers_ : list of ndarray
-        The centres of each learner's clusters.
+        The cluster centres of each learner.
     objective_ : list of list of float
-        ½ ‖P_Ω(Y Yᵀ − Z Zᵀ)‖² at 0 and after each step of each part's embedding; with "als" Z Wᵀ stands for Z Zᵀ, and
-        a small penalty is added.
+        ½ ‖P_Ω(Y Yᵀ − Z Zᵀ)‖² at 0 and after each step, for the embedding of each part. With "als" it has Z Wᵀ in
+        place of Z Zᵀ, plus a small penalty.
     status_ : str
-        "converged", or "max_iter" where a part was not.
+        "converged", or "max_iter" if some part did not converge.
     positives_ : csr_array
-        The known positives of the training rows: what neighbours vote with.
+        The known positives of the training rows, with which neighbours vote.
 
     Examples
     --------
@@ -108,7 +107,7 @@ class SLEEC(VotingEstimator):
     """
 
     about = About(
-        "Local embeddings that keep which label vectors are near, and votes of the nearest rows there.",
+        "Votes of the nearest rows in local embeddings that preserve neighbours among label vectors.",
         "Bhatia, Jain, Kar, Varma and Jain 2015",
         missing_labels=True,
         fit="T (n + z) k a step",
@@ -186,14 +185,14 @@ class SLEEC(VotingEstimator):
         if self.l1 and self.regressor == "ridge":
             raise ValueError(f"l1={self.l1} has no effect with regressor='ridge'; pass regressor='admm' or l1=0.")
 
-    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> Fitted:
+    def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> PartFit:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         vectors = labels.positives.astype(np.float64)
         if self.label_norm is not None:
             vectors = sp.csr_array(normalize(vectors, norm=self.label_norm))
-        targets = label_neighbors(vectors, self.n_neighbors_embed, kernels, rng)
-        embedding = self._embedding(Neighborhood(targets, kernels, dtype), rng)
-        found = regress(
+        targets = find_label_neighbors(vectors, self.n_neighbors_embed, kernels, rng)
+        embedding = self._fit_embedding(Neighborhood(targets, kernels, dtype), rng)
+        regression = regress(
             Features(X, kernels, dtype),
             embedding.Z,
             method=self.regressor,
@@ -203,26 +202,28 @@ class SLEEC(VotingEstimator):
             epsilon=self.epsilon,
             max_iter=self.regressor_max_iter,
         )
-        part = {"regressors": found.V, "embedded": found.embedded}
+        part = {"regressors": regression.V, "embedded": regression.embedded}
         if self.threshold:
-            part["regressors"] = _cut(found.V, self.threshold)
+            V = regression.V
+            large = np.abs(V) >= self.threshold * np.abs(V).max(initial=0)
+            part["regressors"] = sp.csr_array(np.where(large, V, 0))
             part["embedded"] = self._embed_part(part, X)
         limits = {
             "raise max_iter or tol": embedding.status,
-            "raise alpha" if self.regressor == "ridge" else "raise alpha or regressor_max_iter": found.status,
+            "raise alpha" if self.regressor == "ridge" else "raise alpha or regressor_max_iter": regression.status,
         }
         advice = tuple(text for text, status in limits.items() if status is Status.MAX_ITER)
-        return Fitted(part, embedding.history, embedding.n_iter, advice)
+        return PartFit(part, embedding.history, embedding.n_iter, advice)
 
-    def _embedding(self, problem: Neighborhood, rng: np.random.RandomState) -> Embedding:
+    def _fit_embedding(self, problem: Neighborhood, rng: np.random.RandomState) -> Embedding:
         k = min(self.n_components, problem.n)
         if self.embedding == "svp":
             return svp(problem, k, random_state=rng, max_iter=self.max_iter, tol=self.tol)
-        low_rank = problem.asymmetric(ALS_PENALTY)
+        low_rank = problem.make_asymmetric_problem(ALS_PENALTY)
         fit = start(low_rank, k, init="svd", random_state=rng, dtype=problem.dtype)
-        whole = problem.residual(fit.W)
+        residual = problem.residual(fit.W)
         alternate(low_rank, fit, NewtonCG(), NewtonCG(), max_iter=self.max_iter, tol=self.tol)
-        return Embedding(fit.W, [0.5 * float(inner(whole, whole)), *fit.history], fit.status)
+        return Embedding(fit.W, [0.5 * float(inner(residual, residual)), *fit.history], fit.status)
 
     def _embed_part(self, part: Part, X: Any) -> NDArray:
         V = part["regressors"]
@@ -234,9 +235,4 @@ class SLEEC(VotingEstimator):
     def _check_part(self, part: Part) -> None:
         super()._check_part(part)
         if part["regressors"].shape != (self.n_features_in_, part["embedded"].shape[1]):
-            raise ValueError("a part has regressors that do not belong to its embeddings")
-
-
-def _cut(V: NDArray, share: float) -> sp.csr_array:
-    """Return V without the weights that are small beside the largest one."""
-    return sp.csr_array(np.where(np.abs(V) >= share * np.abs(V).max(initial=0), V, 0))
+            raise ValueError("a part has regressors that do not match its embeddings")

@@ -1,9 +1,9 @@
-"""What to do about gaps: find forgotten labels, fill unknown cells, say why."""
+"""Gaps in labels: find missing labels, fill unknown cells, and explain both."""
 
+from labelgap.calibration import Calibration, calibration_error, reliability
 from labelgap.gaps.auditing import Audit, Suggestions, audit
-from labelgap.gaps.calibration import Calibration, calibration_error, reliability
-from labelgap.gaps.completing import Completed, complete
-from labelgap.gaps.explaining import Argument, Explanation, explain
+from labelgap.gaps.explanations import Argument, Explanation, LabelCooccurrence, explain
+from labelgap.gaps.filling import Completed, complete
 
 __all__ = [
     "Argument",
@@ -11,6 +11,7 @@ __all__ = [
     "Calibration",
     "Completed",
     "Explanation",
+    "LabelCooccurrence",
     "Suggestions",
     "audit",
     "calibration_error",

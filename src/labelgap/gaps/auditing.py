@@ -1,4 +1,4 @@
-"""Which labels were forgotten, and which are wrong."""
+"""The audit: labels that are probably missing, and labels that are probably wrong."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from labelgap.calibration import Calibration
+from labelgap.calibration.curves import MIN_PROBABILITY
+from labelgap.calibration.scored_cells import ScoredCells
+from labelgap.calibration.written import STANDARD_ERRORS_95, estimate_written
 from labelgap.estimators.parameters import check_number
-from labelgap.gaps.calibration import CLIP, Calibration
-from labelgap.gaps.cells import Cells, known_labels, resumed_generator, score_out_of_fold
-from labelgap.gaps.shares import estimate_written, estimate_wrong
-from labelgap.observations import Labels
+from labelgap.gaps.out_of_fold import check_labels, make_resumable_generator, score_out_of_fold
 
-INTERVAL = 1.96  # standard errors to either side, for 95 %
-OWN = 0.03  # nearly nothing: a curve that follows a label's own written cells would believe them
+LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
+BOTTOM_SHARE = 0.1  # of all cells: number of bottom cells from which the share of wrong labels is estimated
 
 
 class Suggestions(NamedTuple):
-    """Cells with the probability that a label is missing (or wrong), the likeliest first."""
+    """Cells with the probability that the label is missing (or wrong), in descending order."""
 
     rows: NDArray[np.int64]
     labels: NDArray[np.int64]
@@ -30,41 +31,41 @@ class Suggestions(NamedTuple):
         return len(self.rows)
 
     def first(self, k: int) -> Suggestions:
-        """Return the k likeliest."""
+        """Return the k most probable suggestions."""
         return Suggestions(self.rows[:k], self.labels[:k], self.probabilities[:k])
 
     def of_row(self, row: int) -> Suggestions:
-        """Return those of one row."""
-        return self._where(self.rows == row)
+        """Return the suggestions for a row."""
+        return self._select(self.rows == row)
 
     def of_label(self, label: int) -> Suggestions:
-        """Return those of one label."""
-        return self._where(self.labels == label)
+        """Return the suggestions for a label."""
+        return self._select(self.labels == label)
 
     def expected_precision(self, k: int | None = None) -> float:
-        """Return how many of the first k are expected to be right, as a share; NaN where there is none."""
+        """Return the expected share of correct suggestions among the first k, or all; NaN if there are none."""
         return float(self.probabilities[:k].mean()) if len(self.probabilities[:k]) else float("nan")
 
-    def _where(self, kept: NDArray) -> Suggestions:
-        return Suggestions(self.rows[kept], self.labels[kept], self.probabilities[kept])
+    def _select(self, mask: NDArray) -> Suggestions:
+        return Suggestions(self.rows[mask], self.labels[mask], self.probabilities[mask])
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found.
+    """Result of an audit.
 
     Attributes
     ----------
     missing : Suggestions
-        Labels that a row does not have and probably should.
+        Labels that a row does not have and probably should have.
     doubtful : Suggestions
-        Labels that a row has and probably should not.
+        Labels that a row has and probably should not have.
     written : ndarray of shape (L,)
-        The estimated share of a label's true positives that are written down.
+        The estimated share of the true positives of each label that are written.
     n_missing : ndarray of shape (L,)
-        The estimated number of positives that are not.
+        The estimated number of true positives of each label that are not written.
     error : float
-        The standard error of the share that is missing, by chance in which of the surest cells are written down.
+        The standard error of the estimated share of missing positives.
     """
 
     missing: Suggestions
@@ -76,22 +77,25 @@ class Audit:
     @property
     def share_missing(self) -> float:
         """The estimated share of all true positives that are missing."""
-        there = float((self.n_missing * self.written / np.maximum(1 - self.written, CLIP)).sum())
-        total = there + float(self.n_missing.sum())
+        n_written = float((self.n_missing * self.written / np.maximum(1 - self.written, MIN_PROBABILITY)).sum())
+        total = n_written + float(self.n_missing.sum())
         return float(self.n_missing.sum()) / total if total else 0.0
 
     @property
     def share_missing_interval(self) -> tuple[float, float]:
-        """Where that share lies with 95 %, if the assumption holds."""
-        share, wide = self.share_missing, INTERVAL * self.error
-        return max(0.0, share - wide), min(1.0, share + wide)
+        """A 95 % confidence interval of ``share_missing``, under the assumption of :func:`audit`."""
+        share, half_width = self.share_missing, STANDARD_ERRORS_95 * self.error
+        return max(0.0, share - half_width), min(1.0, share + half_width)
 
     def records(
         self, label_names: Sequence[str] | None = None, top: int | None = None
     ) -> Iterator[tuple[int, str, str, float]]:
-        """Yield (row, label, "missing" or "doubtful", probability), both lists one after the other."""
-        for kind, found in (("missing", self.missing), ("doubtful", self.doubtful)):
-            for i, j, p in zip(*found.first(len(found) if top is None else top), strict=True):
+        """Yield (row, label, "missing" or "doubtful", probability): all missing labels, then all doubtful ones.
+
+        With ``top``, yield only the most probable suggestions of each kind.
+        """
+        for kind, suggestions in (("missing", self.missing), ("doubtful", self.doubtful)):
+            for i, j, p in zip(*(field[:top] for field in suggestions), strict=True):
                 yield int(i), str(j) if label_names is None else str(label_names[j]), kind, float(p)
 
 
@@ -105,44 +109,45 @@ def audit(
     candidates: int = 30,
     random_state: Any = None,
 ) -> Audit:
-    """Rank the labels that were probably forgotten, and those that are probably wrong.
+    """Rank the labels that are probably missing, and those that are probably wrong.
 
-    Each row is scored by a model that was fitted without it, and the scores are calibrated to
-    f = P(label is written | row). What other labels the row has does not enter: where every row has one at least, a
-    row without others would give its own label away. Under the assumption that a positive of label j is written down
-    with the same probability c_j in every row ("missing at random per label"),
+    A model that was fitted without the row scores its cells, and the scores are calibrated to
+    f = P(label is written | row). The other labels of the row are not used: if every row has at least one label, a
+    row without others would reveal its own. The audit assumes that a true positive of label j is written with the
+    same probability c_j in every row ("missing at random per label"). Then
 
         P(positive | not written) = (1 − c) / c · f / (1 − f),   at most 1            (Elkan and Noto 2008).
 
-    A label that is there is wrong with the probability ε (1 − g) / f, where g = (f − ε) / (c − ε) is that of a
-    positive and ε the share of the negatives that are written down, read off the least likely tenth of all cells, or
-    as many as there are absent cells, if these are fewer. Where that share is not below c, the scores tell nothing
-    about wrong labels, and ε is 0; so it is where no cell is known to be absent.
+    A written label is wrong with probability ε (1 − g) / f, where g = (f − ε) / (c − ε) is the probability of a
+    positive and ε the share of negatives that are written. ε is the share of written labels among the tenth of all
+    cells with the smallest f, or among as many cells as are absent if these are fewer. If that share is not below c,
+    or no cell is known to be absent, ε is 0.
 
-    c_j is the share of written labels among the surest cells, where a positive is all but certain: it is read off the
-    cells with the largest f, as many as 5 % of the positives, for each label as far as it has such cells and else for
-    all. Where that is less than 400 cells, more are taken up to 400 while the share stays the same, but for chance.
-    Probabilities take the share c of all labels, since that of one is too rough to change an order. If even the
-    surest cells are not all positive, c is too small and too many labels seem to be missing; if even the least likely
-    are not all negative, ε is too large and too many seem to be wrong.
+    c_j is the share of written labels among the cells with the largest f, nearly all of which are positives. Their
+    number is 5 % of the positives; if that is less than 400, cells are added up to 400 while the share does not fall
+    significantly. c_j is pulled to the share c of all labels, in proportion to the number of its cells. Probabilities
+    use c, since c_j is too imprecise to change the order.
+
+    If some of the cells with the largest f are negatives, c is too small, and too many labels seem to be missing; if
+    some of those with the smallest f are positives, ε is too large, and too many labels seem to be wrong.
 
     Parameters
     ----------
     X : array-like, sparse matrix or list of texts, n rows
-        What the estimator takes.
+        Rows that the estimator accepts.
     Y : labels of any form, (n, L)
-        A label that is not there may be missing; an unknown cell is neither suggested nor learned from.
+        A label that is not written may be missing. Unknown cells are neither suggested nor used for fitting.
     estimator : estimator
-        Cloned and fitted ``n_folds`` times; where Y has no unknown cell, it may be one of scikit-learn's for several
-        labels, such as ``OneVsRestClassifier(LogisticRegression())``.
+        Cloned and fitted ``n_folds`` times. If Y has no unknown cell, it may be a multi-label estimator of
+        scikit-learn, such as ``OneVsRestClassifier(LogisticRegression())``.
     observed : array-like or sparse matrix, optional
         True where Y is known.
     n_folds : int, default=5
-        The number of models.
+        Number of folds.
     candidates : int, default=30
-        The most suggestions for one row.
+        Maximum number of missing labels to suggest for a row.
     random_state : int, RandomState or None
-        Seeds the folds and the sample of cells for the calibration.
+        Seed of the folds and of the sample of cells for the calibration.
 
     Returns
     -------
@@ -154,54 +159,58 @@ def audit(
     >>> from labelgap.datasets import make_low_rank
     >>> data = make_low_rank(400, 20, 10, rank=4, random_state=0)
     >>> written = hide_positives(data.Y, 0.7, random_state=0)
-    >>> found = audit(data.X, written, LEML(4, alpha=1.0, random_state=0), random_state=0).missing.first(50)
-    >>> bool(data.Y.toarray()[found.rows, found.labels].mean() > 0.8)
+    >>> missing = audit(data.X, written, LEML(4, alpha=1.0, random_state=0), random_state=0).missing.first(50)
+    >>> bool(data.Y.toarray()[missing.rows, missing.labels].mean() > 0.8)
     True
     """
     check_number("n_folds", n_folds, int, least=2)
     check_number("candidates", candidates, int, least=1)
-    labels = known_labels(Y, observed, estimator)
-    _check_enough(labels)
-    rng = resumed_generator(random_state)
-    cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
-    written = probability_written(cells, labels)
-    overall, error, shares = estimate_written(cells, written, labels)
-    counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
-    missing, doubtful = _missing(cells, written, overall), _doubtful(cells, written, overall)
-    return Audit(missing, doubtful, shares, counts * (1 / shares - 1), error)
-
-
-def _check_enough(labels: Labels) -> None:
-    """Refuse labels that no model could be learned from and judge the rest."""
+    labels = check_labels(Y, observed, estimator)
     if labels.positives.nnz == 0:
         raise ValueError("Y has no positive label; an audit needs some to learn from.")
     if len(labels) < 2 or (labels.known is not None and np.count_nonzero(np.diff(labels.known.indptr)) < 2):
-        raise ValueError(
-            "Y has known labels in one row only; an audit learns from some rows to judge others: pass at least two."
-        )
-
-
-def probability_written(cells: Cells, labels: Labels) -> NDArray[np.float64]:
-    """Return f, the calibrated probability of each cell that its label is written down."""
-    calibration = Calibration(labels.shape[1], own=OWN)
+        raise ValueError("Y has known labels in one row only; an audit needs at least two such rows.")
+    rng = make_resumable_generator(random_state)
+    cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
+    calibration = Calibration(labels.shape[1], own=LABEL_SCALE)
     calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
-    return calibration.predict(cells.scores, cells.labels)
+    f = calibration.predict(cells.scores, cells.labels)
+    c, error, shares, _ = estimate_written(cells, f, labels)
+    absent = np.flatnonzero(~cells.positive & ~cells.sampled)
+    missing = _rank_cells(cells, absent, (1 - c) / c * f[absent] / (1 - f[absent]))
+    written, epsilon = np.flatnonzero(cells.positive), estimate_wrong(cells, f, c)
+    g = np.clip((f[written] - epsilon) / (c - epsilon), 0.0, 1.0)
+    doubtful = _rank_cells(cells, written, epsilon * (1 - g) / f[written])
+    counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+    return Audit(missing, doubtful, shares, counts * (1 / shares - 1), error)
 
 
-def _missing(cells: Cells, written: NDArray, c: float) -> Suggestions:
-    absent = np.flatnonzero(~cells.positive & ~cells.drawn)
-    f = written[absent]
-    return _ranked(cells.where(absent), (1 - c) / c * f / (1 - f))
-
-
-def _doubtful(cells: Cells, written: NDArray, c: float) -> Suggestions:
-    there, noise = np.flatnonzero(cells.positive), estimate_wrong(cells, written, c)
-    f = written[there]
-    positive = np.clip((f - noise) / (c - noise), 0.0, 1.0)
-    return _ranked(cells.where(there), noise * (1 - positive) / f)
-
-
-def _ranked(cells: Cells, estimates: NDArray) -> Suggestions:
-    """Return cells in the order of what the formula says, which noise may take beyond 0 and 1, as probabilities."""
+def _rank_cells(cells: ScoredCells, index: NDArray, estimates: NDArray) -> Suggestions:
+    """Return cells in descending order of the estimates, which are clipped to probabilities after sorting."""
     order = np.argsort(-estimates, kind="stable")
-    return Suggestions(cells.rows[order], cells.labels[order], np.clip(estimates[order], 0.0, 1.0))
+    index = index[order]
+    return Suggestions(cells.rows[index], cells.labels[index], np.clip(estimates[order], 0.0, 1.0))
+
+
+# --- share of wrong labels --------------------------------------------------------------------------
+
+
+def estimate_wrong(cells: ScoredCells, f: NDArray, c: float) -> float:
+    """Estimate ε, the share of negatives that are written, from the tenth of the cells with the smallest f.
+
+    If fewer cells than that are absent, only so many cells are used: more would include correct labels. Return 0 if
+    the share is not below c, since it is then no share of wrong labels.
+
+    >>> column, positive = np.zeros(20, int), np.arange(20) < 5
+    >>> cells = ScoredCells(np.arange(20), column, np.zeros(20), positive, np.ones(20), column > 0)
+    >>> f = np.linspace(0.9, 0.1, 20)
+    >>> f[4] = 0.0
+    >>> estimate_wrong(cells, f, 0.8), estimate_wrong(cells, f, 0.5)
+    (0.5, 0.0)
+    """
+    n_absent = float(cells.weights[~cells.positive].sum())
+    order = np.argsort(f, kind="stable")
+    cumulated = np.cumsum(cells.weights[order])
+    bottom = order[: np.searchsorted(cumulated, min(BOTTOM_SHARE * cumulated[-1], n_absent)) + 1]
+    share = float(np.average(cells.positive[bottom], weights=cells.weights[bottom]))
+    return share if share < c else 0.0

@@ -1,31 +1,37 @@
-"""What is computed on a device: sparse products, sums over cells and rankings, behind one interface."""
+"""Backends: sparse products, sums over cells and rankings on a device, behind one interface."""
 
 from labelgap.kernels.base import (
     BACKENDS,
     Backend,
-    Cell,
+    CellLoss,
     Sparse,
+    copy,
     eigh,
+    exact_gram,
+    explain_out_of_memory,
     get_backend,
+    get_label_backend,
     matmul,
     matmul_t,
     namespace,
     qr,
     svd,
-    whole,
 )
 
 __all__ = [
     "BACKENDS",
     "Backend",
-    "Cell",
+    "CellLoss",
     "Sparse",
+    "copy",
     "eigh",
+    "exact_gram",
+    "explain_out_of_memory",
     "get_backend",
+    "get_label_backend",
     "matmul",
     "matmul_t",
     "namespace",
     "qr",
     "svd",
-    "whole",
 ]

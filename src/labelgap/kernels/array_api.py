@@ -1,18 +1,29 @@
-"""A backend for the arrays of any library: dense work is the library's own, sparse work is done on the host.
+"""A backend for the arrays of any library: the library does dense work, the CPU backend does sparse work on the host.
 
-It is right everywhere and fast nowhere. A backend for a device derives from it and replaces what must be fast there.
+It is correct for every library and optimised for none. A backend for a device derives from it and replaces the
+functions that must be fast there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from array_api_compat import is_array_api_obj
 
-from labelgap.kernels import reference
-from labelgap.kernels.base import Cell, CellModel, Targets, Weights
+from labelgap.kernels import cpu
+from labelgap.kernels.base import CellModel
+
+
+def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that calls a function of the CPU backend with arrays of the device, and copies its result."""
+
+    def method(self: ArrayBackend, *arguments: Any) -> Any:
+        return self._to_device(function(*(self._to_host(argument) for argument in arguments)))
+
+    method.__doc__ = function.__doc__
+    return method
 
 
 class ArrayBackend:
@@ -21,15 +32,16 @@ class ArrayBackend:
     Parameters
     ----------
     xp : array API namespace
-        Such as ``array_api_strict``.
+        For example ``array_api_strict``.
     device : optional
-        Where the namespace puts its arrays; its default device where it is None.
+        The device of the arrays; None is the namespace's default device.
     host : optional
-        A device of the namespace from which NumPy can read, where it cannot read from ``device`` itself.
+        A device of the namespace from which NumPy can read, if it cannot read from ``device`` itself.
 
     Examples
     --------
     >>> import array_api_compat.numpy as xp
+    >>> import scipy.sparse as sp
     >>> backend = ArrayBackend(xp)
     >>> backend.spmm(backend.prepare(sp.csr_array([[0.0, 2.0]]), "float64"), xp.ones((2, 1)))
     array([[2.]])
@@ -39,30 +51,35 @@ class ArrayBackend:
         self.xp, self.device, self.host = xp, device, host
 
     def array(self, values: Any, dtype: Any) -> Any:
-        kind = self._type(dtype)
-        if not _of_numpy(values) and is_array_api_obj(values):
-            return self.xp.asarray(values, dtype=kind, device=self.device)
-        return self.xp.asarray(np.ascontiguousarray(values, dtype=np.dtype(_name(dtype))), device=self.device)
+        if not isinstance(values, np.ndarray | np.generic) and is_array_api_obj(values):
+            return self.xp.asarray(values, dtype=self._dtype(dtype), device=self.device)
+        return self.xp.asarray(np.ascontiguousarray(values, dtype=np.dtype(_dtype_name(dtype))), device=self.device)
 
     def rows(self, values: Any, dtype: Any) -> Any:
         return self.array(values, dtype)
 
     def zeros(self, A: Any, k: int, dtype: Any) -> Any:
-        return self.xp.zeros((A.shape[0], k), dtype=self._type(dtype), device=self.device)
+        return self.xp.zeros((A.shape[0], k), dtype=self._dtype(dtype), device=self.device)
+
+    def normal(self, random_state: np.random.RandomState, shape: tuple[int, int], dtype: Any) -> Any:
+        return self.array(random_state.standard_normal(shape), dtype)
+
+    def coarse(self, B: Any) -> Any:
+        return B
 
     def to_numpy(self, array: Any) -> Any:
-        if _of_numpy(array) or not is_array_api_obj(array):
+        if isinstance(array, np.ndarray | np.generic) or not is_array_api_obj(array):
             return array
         return np.asarray(array if self.host is None else self.xp.asarray(array, device=self.host))
 
-    def prepare(self, matrix: Any, dtype: Any) -> sp.csr_array:
-        return reference.prepare(matrix, dtype)
+    def prepare(self, matrix: Any, dtype: Any) -> cpu.CSR:
+        return cpu.prepare(matrix, _dtype_name(dtype))
 
-    def prepare_graph(self, matrix: Any, dtype: Any) -> sp.csr_array:
-        return reference.prepare(matrix, dtype)
+    def prepare_graph(self, matrix: Any, dtype: Any) -> cpu.CSR:
+        return self.prepare(matrix, dtype)
 
-    def transpose(self, A: Any) -> sp.csr_array:
-        return reference.transpose(A)
+    def transpose(self, A: Any) -> cpu.CSR:
+        return A.T
 
     def eigh(self, A: Any) -> tuple[Any, Any]:
         return self.xp.linalg.eigh(A)
@@ -74,80 +91,45 @@ class ArrayBackend:
         return A.T @ B
 
     def gram(self, B: Any) -> Any:
-        return self._on_host(reference.gram, B.astype(float)) if sp.issparse(B) else B.T @ B
+        return self._to_device(cpu.gram(B)) if isinstance(B, cpu.CSR) else B.T @ B
 
-    def column_sums(self, A: Any, values: Any) -> Any:
-        return self._on_host(reference.column_sums, A, values)
+    column_sums = _on_host(cpu.column_sums)
+    column_squares = _on_host(cpu.column_squares)
+    spmm = _on_host(cpu.spmm)
+    spmm_t = _on_host(cpu.spmm_t)
+    sddmm = _on_host(cpu.sddmm)
+    cells_value = _on_host(cpu.cells_value)
+    cells_model = _on_host(cpu.cells_model)
+    cells_hessp = _on_host(cpu.cells_hessp)
+    cells_sum = _on_host(cpu.cells_sum)
+    all_value = _on_host(cpu.all_value)
+    all_model = _on_host(cpu.all_model)
+    all_hessp = _on_host(cpu.all_hessp)
+    topk = _on_host(cpu.topk)
+    best_in_rows = _on_host(cpu.best_in_rows)
+    product_topk = _on_host(cpu.product_topk)
 
-    def column_squares(self, A: Any) -> Any:
-        return self._on_host(reference.column_squares, A)
-
-    def spmm(self, A: Any, B: Any) -> Any:
-        return self._on_host(reference.spmm, A, B)
-
-    def spmm_t(self, A: Any, B: Any) -> Any:
-        return self._on_host(reference.spmm_t, A, B)
-
-    def sddmm(self, A: Any, B: Any, H: Any) -> Any:
-        return self._on_host(reference.sddmm, A, B, H)
-
-    def cells_value(self, cell: Cell, A: Any, B: Any, H: Any) -> float:
-        return self._on_host(reference.cells_value, cell, A, B, H)
-
-    def cells_model(self, cell: Cell, A: Any, B: Any, H: Any) -> CellModel:
-        return CellModel(*self._on_host(reference.cells_model, cell, A, B, H))
-
-    def cells_hessp(self, A: Any, curvature: Any, S: Any, H: Any) -> Any:
-        return self._on_host(reference.cells_hessp, A, curvature, S, H)
-
-    def cells_sum(self, cell: Cell, A: Any, scores: Any, changes: Any, step: float) -> float:
-        return self._on_host(reference.cells_sum, cell, A, scores, changes, step)
-
-    def all_value(self, cell: Cell, A: Any, targets: Targets, weights: Weights, B: Any, H: Any) -> float:
-        return self._on_host(reference.all_value, cell, A, targets, weights, B, H)
-
-    def all_model(self, cell: Cell, A: Any, targets: Targets, weights: Weights, B: Any, H: Any) -> CellModel:
-        return CellModel(*self._on_host(reference.all_model, cell, A, targets, weights, B, H))
-
-    def all_hessp(self, cell: Cell, A: Any, targets: Targets, weights: Weights, B: Any, S: Any, H: Any) -> Any:
-        return self._on_host(reference.all_hessp, cell, A, targets, weights, B, S, H)
-
-    def topk(self, B: Any, H: Any, k: int, exclude: Any = None) -> tuple[Any, Any]:
-        return self._on_host(reference.topk, B, H, k, exclude)
-
-    def best_in_rows(self, scores: Any, k: int) -> tuple[Any, Any]:
-        return self._on_host(reference.best_in_rows, scores, k)
-
-    def product_topk(self, A: Any, B: Any, k: int) -> tuple[Any, Any]:
-        return self._on_host(reference.product_topk, A, B, k)
-
-    def _type(self, dtype: Any) -> Any:
-        return getattr(self.xp, _name(dtype))
-
-    def _on_host(self, function: Any, *arguments: Any) -> Any:
-        """Call a function of NumPy arrays with arrays of the device, and bring what it returns there."""
-        result = function(*(self._to_host(argument) for argument in arguments))
-        return self._from_host(result)
+    def _dtype(self, dtype: Any) -> Any:
+        return getattr(self.xp, _dtype_name(dtype))
 
     def _to_host(self, value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(self._to_host(part) for part in value)
-        return self.to_numpy(value)
+        array = self.to_numpy(value)
+        return np.ascontiguousarray(array) if isinstance(array, np.ndarray) else array
 
-    def _from_host(self, value: Any) -> Any:
+    def _to_device(self, value: Any) -> Any:
+        if isinstance(value, CellModel):
+            return CellModel(*map(self._to_device, value))
         if isinstance(value, tuple):
-            return tuple(self._from_host(part) for part in value)
+            return tuple(map(self._to_device, value))
         return self.xp.asarray(value, device=self.device) if isinstance(value, np.ndarray) else value
 
 
-def _of_numpy(value: Any) -> bool:
-    return isinstance(value, np.ndarray | np.generic)
-
-
-def _name(dtype: Any) -> str:
+def _dtype_name(dtype: Any) -> str:
     """Return the name of a type of NumPy or of another library.
 
-    >>> _name(float), _name("float32")
+    >>> _dtype_name(float), _dtype_name("float32")
     ('float64', 'float32')
     """
     try:

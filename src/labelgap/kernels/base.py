@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 import array_api_compat
 import numpy as np
 import scipy.linalg
 
+EPSILON = float(np.finfo(np.float64).eps)
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
 
-class Cell(Protocol):
-    """An elementwise function of a target a and a score b, with its first two derivatives in b.
+class CellLoss(Protocol):
+    """Elementwise function ℓ(a, b) of a target a and a score b, with its first two derivatives in b.
 
     ``functions(xp)`` returns them as (value, gradient, curvature), written with the ``exp`` and ``log1p`` of ``xp``.
     """
@@ -25,118 +32,125 @@ class Cell(Protocol):
 
 
 class Sparse(Protocol):
-    """A sparse matrix that a backend has prepared for products from both sides."""
+    """Sparse matrix that a backend has prepared for products from both sides."""
 
     shape: tuple[int, int]
     nnz: int
 
 
 class CellModel(NamedTuple):
-    """A sum over cells at one point.
-
-    Its value; its gradient in the left factor, n×k; Σ_j ℓ''_ij / L for each row, n×1; the curvature of each cell.
-    """
+    """A sum over cells at one point."""
 
     value: float
-    gradient: Any
-    weights: Any
-    curvature: Any
+    gradient: Any  # in the left factor, n×k
+    row_curvature: Any  # Σ_j ℓ''_ij / L for each row, n×1
+    cell_curvature: Any  # ℓ''_ij of each stored cell
 
 
 class Backend(Protocol):
-    """What every device must do. A is sparse n×d or n×L, B is n×k or d×k, H is L×k.
+    """The functions of a device. A is sparse n×d or n×L, B is n×k or d×k, H is L×k.
 
-    Dense arrays are of any library that follows the Python array API standard, and dense arithmetic is written with
-    :func:`namespace`; what has no such standard (sparse products, sums over cells, rankings) is here. Sums are
-    float64 whatever the arrays are. Ties in a ranking go to the lower index.
+    Dense arrays are those of any library that follows the Python array API standard; dense arithmetic uses
+    :func:`namespace`. This interface has the functions without a standard: sparse products, sums over cells,
+    rankings. Sums over cells are float64 for any type of the arrays. Ties in a ranking go to the lower index.
     """
 
     def array(self, values: Any, dtype: Any) -> Any:
-        """Bring a dense array to the device."""
+        """Copy a dense array to the device."""
 
     def rows(self, values: Any, dtype: Any) -> Any:
-        """Bring a dense array that has a row for each row of the data; these may lie in shards."""
+        """Copy a dense array with a row for each row of the data, which a backend may split into shards."""
 
     def zeros(self, A: Sparse, k: int, dtype: Any) -> Any:
-        """Zeros with a row for each row of A and k columns."""
+        """Return zeros with a row for each row of A and k columns."""
 
-    def to_numpy(self, array: Any) -> Any:
-        """Bring an array back as a NumPy array."""
+    def normal(self, random_state: np.random.RandomState, shape: tuple[int, int], dtype: Any) -> Any:
+        """Return random normal numbers on the device; a device may draw a large array itself, from the same seed."""
 
-    def prepare(self, matrix: Any, dtype: Any) -> Sparse:
-        """Bring a sparse matrix, with a row for each row of the data, to the device."""
+    def coarse(self, B: Any) -> Any:
+        """Return B, or a copy with fewer digits, for a product with a sparse matrix inside conjugate gradients.
 
-    def prepare_graph(self, matrix: Any, dtype: Any) -> Sparse:
-        """Bring a sparse matrix with a row and a column for each row of the data to the device."""
-
-    def eigh(self, A: Any) -> tuple[Any, Any]:
-        """The eigenvalues, ascending, and eigenvectors of a symmetric float64 matrix, which may be overwritten."""
-
-    def transpose(self, A: Sparse) -> Sparse:
-        """Aᵀ, prepared; kept with A, so that it is made once."""
-
-    def column_sums(self, A: Sparse, values: Any) -> Any:
-        """Σ_i values_ij for each column, float64, d×1; the values belong to the stored cells of A."""
-
-    def column_squares(self, A: Sparse) -> Any:
-        """Σ_i A_ij² for each column, float64, d×1."""
-
-    def spmm(self, A: Sparse, B: Any) -> Any:
-        """A B."""
-
-    def spmm_t(self, A: Sparse, B: Any) -> Any:
-        """Aᵀ B."""
-
-    def matmul(self, A: Any, B: Any) -> Any:
-        """A B of dense matrices."""
-
-    def matmul_t(self, A: Any, B: Any) -> Any:
-        """Aᵀ B of dense matrices."""
-
-    def gram(self, B: Any) -> Any:
-        """BᵀB of a dense or a prepared sparse matrix, dense; float64 of a sparse one."""
-
-    def sddmm(self, A: Sparse, B: Any, H: Any) -> Any:
-        """(B Hᵀ)_ij at the stored cells of A, in their order."""
-
-    def cells_value(self, cell: Cell, A: Sparse, B: Any, H: Any) -> float:
-        """Σ over stored (i, j) of ℓ(A_ij, b_i·h_j)."""
-
-    def cells_model(self, cell: Cell, A: Sparse, B: Any, H: Any) -> CellModel:
-        """The same with D H, D_ij = ℓ'(A_ij, b_i·h_j), and the curvature at each stored cell."""
-
-    def cells_hessp(self, A: Sparse, curvature: Any, S: Any, H: Any) -> Any:
-        """U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A."""
-
-    def cells_sum(self, cell: Cell, A: Sparse, scores: Any, changes: Any, step: float) -> float:
-        """Σ over stored (i, j) of ℓ(A_ij, scores + step · changes), both given at the stored cells."""
-
-    def all_value(self, cell: Cell, A: Sparse, targets: Targets, weights: Weights, B: Any, H: Any) -> float:
-        """Σ over all (i, j) of p_i q_j ℓ, with ``targets[1]`` at A's stored cells and ``targets[0]`` elsewhere.
-
-        The weights are p, of n numbers, and q, of L, in float64.
+        The product has the type of B. A solver that uses it computes its residuals from B itself.
         """
 
-    def all_model(self, cell: Cell, A: Sparse, targets: Targets, weights: Weights, B: Any, H: Any) -> CellModel:
-        """The same with D H; the curvature is not kept (it has n×L values)."""
+    def to_numpy(self, array: Any) -> Any:
+        """Return an array as a NumPy array."""
 
-    def all_hessp(self, cell: Cell, A: Sparse, targets: Targets, weights: Weights, B: Any, S: Any, H: Any) -> Any:
-        """U H with U_ij = p_i q_j ℓ''_ij (s_i·h_j) over all cells, the curvature computed anew at B."""
+    def prepare(self, matrix: Any, dtype: Any) -> Sparse:
+        """Copy a sparse matrix with a row for each row of the data to the device."""
+
+    def prepare_graph(self, matrix: Any, dtype: Any) -> Sparse:
+        """Copy a sparse matrix with a row and a column for each row of the data to the device."""
+
+    def eigh(self, A: Any) -> tuple[Any, Any]:
+        """Return the eigenvalues, ascending, and eigenvectors of a symmetric float64 matrix; may overwrite it."""
+
+    def transpose(self, A: Sparse) -> Sparse:
+        """Return Aᵀ, prepared; the backend computes it once for each A."""
+
+    def column_sums(self, A: Sparse, values: Any) -> Any:
+        """Return Σ_i values_ij for each column, float64, d×1; the values are those of the stored cells of A."""
+
+    def column_squares(self, A: Sparse) -> Any:
+        """Return Σ_i A_ij² for each column, float64, d×1."""
+
+    def spmm(self, A: Sparse, B: Any) -> Any:
+        """Return A B."""
+
+    def spmm_t(self, A: Sparse, B: Any) -> Any:
+        """Return Aᵀ B."""
+
+    def matmul(self, A: Any, B: Any) -> Any:
+        """Return A B of dense matrices."""
+
+    def matmul_t(self, A: Any, B: Any) -> Any:
+        """Return Aᵀ B of dense matrices."""
+
+    def gram(self, B: Any) -> Any:
+        """Return the dense BᵀB of a dense or a prepared sparse matrix; float64 for a sparse one."""
+
+    def sddmm(self, A: Sparse, B: Any, H: Any) -> Any:
+        """Return (B Hᵀ)_ij at the stored cells of A, in their order."""
+
+    def cells_value(self, loss: CellLoss, A: Sparse, B: Any, H: Any) -> float:
+        """Return Σ over stored (i, j) of ℓ(A_ij, b_i·h_j)."""
+
+    def cells_model(self, loss: CellLoss, A: Sparse, B: Any, H: Any) -> CellModel:
+        """Return the same sum with its gradient D H, D_ij = ℓ'(A_ij, b_i·h_j), and the curvature of each cell."""
+
+    def cells_hessp(self, A: Sparse, curvature: Any, S: Any, H: Any) -> Any:
+        """Return U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A."""
+
+    def cells_sum(self, loss: CellLoss, A: Sparse, scores: Any, changes: Any, step: float) -> float:
+        """Return Σ over stored (i, j) of ℓ(A_ij, scores + step · changes); both are arrays over the stored cells."""
+
+    def all_value(self, loss: CellLoss, A: Sparse, targets: Targets, weights: Weights, B: Any, H: Any) -> float:
+        """Return Σ over all (i, j) of p_i q_j ℓ.
+
+        The target is ``targets[1]`` at A's stored cells, else ``targets[0]``. ``weights`` are the n numbers p and
+        the L numbers q, float64.
+        """
+
+    def all_model(self, loss: CellLoss, A: Sparse, targets: Targets, weights: Weights, B: Any, H: Any) -> CellModel:
+        """Return the same sum with its gradient D H, without the n×L curvatures."""
+
+    def all_hessp(self, loss: CellLoss, A: Sparse, targets: Targets, weights: Weights, B: Any, S: Any, H: Any) -> Any:
+        """Return U H with U_ij = p_i q_j ℓ''_ij (s_i·h_j) over all cells; computes the curvature at B again."""
 
     def topk(self, B: Any, H: Any, k: int, exclude: Sparse | None = None) -> tuple[Any, Any]:
-        """The k best labels of each row of B Hᵀ and their scores, best first, in row blocks.
+        """Return the k best labels of each row of B Hᵀ and their scores, best first, in row blocks.
 
         The stored cells of ``exclude`` have the score −∞.
         """
 
     def best_in_rows(self, scores: Any, k: int) -> tuple[Any, Any]:
-        """The columns of the k largest of each row of dense scores, and the scores, best first."""
+        """Return the columns of the k largest dense scores of each row, and the scores, best first."""
 
     def product_topk(self, A: Sparse, B: Sparse, k: int) -> tuple[Any, Any]:
-        """The columns of the k largest entries of each row of A Bᵀ, n×k, and the entries, best first; k ≤ m.
+        """Return the columns of the k largest entries of each row of A Bᵀ, n×k, and the entries, best first; k ≤ m.
 
-        A is n×d, B is m×d, both sparse and of one precision, which is that of the sums; their order depends on
-        the row of A alone. An absent entry is 0, and ranks above a negative one. Never makes n×m numbers.
+        A is n×d, B is m×d, both sparse and of one precision, which is that of the sums. The order of a sum depends
+        on the row of A alone. An absent entry is 0 and ranks above a negative one. Never allocates n×m numbers.
         """
 
 
@@ -145,12 +159,63 @@ def _cpu() -> Backend:
     return backend
 
 
-# A function for each device that returns its backend, called each time it is asked for. Packages are imported in it.
-BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _cpu, "cpu": _cpu}
+@cache
+def _make_gpu_backend() -> Backend:
+    return importlib.import_module("labelgap.kernels.gpu").TorchBackend("cuda")
+
+
+def _cuda() -> Backend:
+    if not _has_gpu():
+        raise ValueError(
+            "device='cuda' needs an NVIDIA GPU and a PyTorch with CUDA (pip install labelgap[gpu]), and "
+            f"{_describe_gpu()}; pass device='cpu', or 'auto' to use a GPU only where there is one."
+        )
+    return _make_gpu_backend()
+
+
+def _auto() -> Backend:
+    return _make_gpu_backend() if _has_gpu() else _cpu()
+
+
+@cache
+def _has_gpu() -> bool:
+    """Return whether PyTorch finds a GPU; without a driver PyTorch is not imported, because that takes seconds."""
+    driver = "torch" in sys.modules or os.path.exists("/dev/nvidiactl") or sys.platform == "win32"
+    return driver and importlib.util.find_spec("torch") is not None and _import_torch().cuda.is_available()
+
+
+def _describe_gpu() -> str:
+    if importlib.util.find_spec("torch") is None:
+        return "PyTorch is not installed"
+    return "PyTorch finds no GPU"
+
+
+def _import_torch() -> Any:
+    return importlib.import_module("torch")
+
+
+# Device name to a function that returns its backend. The function is called each time and imports its packages.
+BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _auto, "cpu": _cpu, "cuda": _cuda}
+
+
+@contextmanager
+def explain_out_of_memory() -> Iterator[None]:
+    """Turn an error of a full GPU into a MemoryError that names what to lower, and free the memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        traceback.clear_frames(error.__traceback__)  # their variables hold the arrays
+        _import_torch().cuda.empty_cache()
+        raise MemoryError(
+            f"The GPU has too little memory ({str(error).split('. GPU')[0]}); lower n_components, pass "
+            "dtype='float32' or fewer rows, or device='cpu'."
+        ) from None
 
 
 def get_backend(device: str = "cpu") -> Backend:
-    """Return the backend of a device name; by default that of NumPy arrays.
+    """Return the backend of a device; by default that of NumPy arrays.
 
     >>> get_backend("cpu").__name__
     'labelgap.kernels.cpu'
@@ -161,9 +226,9 @@ def get_backend(device: str = "cpu") -> Backend:
     return BACKENDS[device]()
 
 
-def whole(backend: Backend) -> Backend:
-    """Return the backend of what belongs to labels: that within one that keeps rows in shards, else the same."""
-    return getattr(backend, "whole", backend)
+def get_label_backend(backend: Backend) -> Backend:
+    """Return the backend for arrays over labels: the inner one of a sharded backend, else the same."""
+    return getattr(backend, "inner", backend)
 
 
 def namespace(array: Any) -> Any:
@@ -177,29 +242,93 @@ def namespace(array: Any) -> Any:
 
 
 def matmul(A: Any, B: Any) -> Any:
-    """A B of dense matrices of any library; NumPy's on the threads of the CPU backend."""
+    """Return A B of dense matrices of any library; NumPy arrays use the threads of the CPU backend."""
     return get_backend("cpu").matmul(A, B) if isinstance(A, np.ndarray) else A @ B
 
 
 def matmul_t(A: Any, B: Any) -> Any:
-    """Aᵀ B of dense matrices of any library."""
+    """Return Aᵀ B of dense matrices of any library."""
     return get_backend("cpu").matmul_t(A, B) if isinstance(A, np.ndarray) else A.T @ B
 
 
+GRAM_BLOCK_ROWS = 1 << 16  # of a tensor that are converted at a time
+
+
+def exact_gram(A: Any, weights: Any = 1.0) -> Any:
+    """Return Aᵀ diag(weights) A in float64; weights are a number or a column. Tensors are converted in blocks.
+
+    >>> exact_gram(np.ones((2, 1), np.float32), 3.0)
+    array([[6.]])
+    """
+    xp, rows = namespace(A), A.shape[0]
+    if array_api_compat.is_torch_array(A) and rows > GRAM_BLOCK_ROWS:
+        blocks = [slice(start, start + GRAM_BLOCK_ROWS) for start in range(0, rows, GRAM_BLOCK_ROWS)]
+        return sum(exact_gram(A[block], weights[block] if np.ndim(weights) else weights) for block in blocks)
+    exact = xp.astype(A, xp.float64)
+    return matmul_t(exact, weights * exact) if np.ndim(weights) else weights * matmul_t(exact, exact)
+
+
+def copy(A: Any) -> Any:
+    """Return a copy of an array of any library; ``positive`` of some libraries returns the array itself."""
+    return namespace(A).asarray(A, copy=True)
+
+
+MIN_GRAM_NUMBERS = 1 << 16  # of a tensor that is decomposed by its Gram matrix: Householder's method is slow on GPUs
+MIN_PIVOT = 1e-5  # of Cholesky's method, relative: with smaller ones Q would lose its orthogonality
+
+
 def qr(A: Any) -> tuple[Any, Any]:
-    """Q and R of a tall matrix of any library; NumPy's own function works in float64 whatever A is."""
-    if isinstance(A, np.ndarray):
+    """Return Q and R with A = Q R of a tall matrix of any library, Q orthonormal; R need not be triangular.
+
+    A large tensor is decomposed by its Gram matrix; then columns of Q may be 0 if those of A are dependent.
+    """
+    if isinstance(A, np.ndarray):  # NumPy's own function would convert A to float64
         return scipy.linalg.qr(A, mode="economic", check_finite=False)
-    return namespace(A).linalg.qr(A)
+    if not _has_large_gram(A):
+        return namespace(A).linalg.qr(A)
+    xp, gram = namespace(A), exact_gram(A)
+    lower, failed = _import_torch().linalg.cholesky_ex(gram)
+    scale = xp.linalg.diagonal(lower)
+    if not bool(failed) and bool(xp.min(scale) > MIN_PIVOT * xp.max(scale)):
+        return A @ xp.astype(xp.linalg.inv(lower).T, A.dtype), xp.astype(lower.T, A.dtype)
+    values, V = _decompose_gram(gram, A.dtype)
+    roots = xp.sqrt(values)
+    return A @ (V * _reciprocal(roots, A.dtype)), xp.astype((V * roots).T, A.dtype)
 
 
 def svd(A: Any) -> tuple[Any, Any, Any]:
-    """U, the singular values and Vᵀ, thin, of a matrix of any library."""
+    """Return the thin U, the singular values and Vᵀ of a matrix of any library, a large tensor as in :func:`qr`."""
     if isinstance(A, np.ndarray):
         return scipy.linalg.svd(A, full_matrices=False, check_finite=False)
-    return namespace(A).linalg.svd(A, full_matrices=False)
+    if not _has_large_gram(A):
+        return namespace(A).linalg.svd(A, full_matrices=False)
+    if A.shape[0] < A.shape[1]:
+        V, S, Ut = svd(A.T)
+        return Ut.T, S, V.T
+    xp = namespace(A)
+    values, V = _decompose_gram(exact_gram(A), A.dtype)
+    values, V = xp.flip(values, axis=0), xp.flip(V, axis=1)
+    roots = xp.sqrt(values)
+    return A @ (V * _reciprocal(roots, A.dtype)), xp.astype(roots, A.dtype), xp.astype(V, A.dtype).T
+
+
+def _has_large_gram(A: Any) -> bool:
+    return array_api_compat.is_torch_array(A) and A.shape[0] * A.shape[1] >= MIN_GRAM_NUMBERS
+
+
+def _decompose_gram(gram: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return the eigenvalues of AᵀA, float64, those at rounding level as 0, and the eigenvectors in A's type."""
+    xp = namespace(gram)
+    values, V = xp.linalg.eigh(gram)
+    least = values[-1] * (gram.shape[0] * EPSILON)
+    return xp.where(values > least, values, 0.0), xp.astype(V, dtype)
+
+
+def _reciprocal(roots: Any, dtype: Any) -> Any:
+    xp = namespace(roots)
+    return xp.astype(xp.where(roots > 0, 1 / xp.where(roots > 0, roots, 1.0), 0.0), dtype)
 
 
 def eigh(A: Any) -> tuple[Any, Any]:
-    """Eigenvalues, ascending, and eigenvectors of a small symmetric matrix of any library."""
+    """Return the eigenvalues, ascending, and eigenvectors of a small symmetric matrix of any library."""
     return scipy.linalg.eigh(A) if isinstance(A, np.ndarray) else namespace(A).linalg.eigh(A)

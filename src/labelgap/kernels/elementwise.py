@@ -1,7 +1,8 @@
-"""Lets compiled kernels take a :class:`~labelgap.kernels.base.Cell` as an argument and inline its functions.
+"""Losses as arguments of compiled kernels, which inline their functions.
 
-Numba's own function arguments compile anew in every process. A cell is therefore a type of its own, named after the
-bytecode of its functions: the same cell finds its compiled kernels in the cache on disk, and a changed one does not.
+Numba compiles kernels with function arguments again in every process. A loss therefore has its own Numba type, named
+after the bytecode of its functions: kernels of the same loss come from the cache on disk, and those of a changed loss
+are compiled.
 """
 
 from __future__ import annotations
@@ -17,101 +18,98 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import NativeValue, models, overload, register_model, typeof_impl, unbox
 
-from labelgap.kernels.base import Cell
+from labelgap.kernels.base import CellLoss
 
 
-class CompiledCell:
-    """A cell, ready to be passed to compiled code; one for each cell, however often it is passed."""
+class CompiledLoss:
+    """A loss as an argument of compiled code; there is one instance for each loss."""
 
-    type: CellType
+    type: LossType
 
-    def __new__(cls, cell: Cell) -> CompiledCell:
-        found = _COMPILED.get(cell)
-        if found is None:
-            found = _COMPILED[cell] = super().__new__(cls)
-            found.type = CellType(cell)
-        return found
-
-
-_COMPILED: WeakKeyDictionary[Cell, CompiledCell] = WeakKeyDictionary()
+    def __new__(cls, loss: CellLoss) -> CompiledLoss:
+        compiled = _COMPILED.get(loss)
+        if compiled is None:
+            compiled = _COMPILED[loss] = super().__new__(cls)
+            compiled.type = LossType(loss)
+        return compiled
 
 
-# The cells of this process by the name of their type: the cache on disk must hold names only, since a loss may be
+_COMPILED: WeakKeyDictionary[CellLoss, CompiledLoss] = WeakKeyDictionary()
+
+
+# The losses of this process by the name of their type: the cache on disk must hold names only, since a loss may be
 # defined in a script that another process cannot import.
-_CELLS: dict[str, Cell] = {}
+_LOSSES: dict[str, CellLoss] = {}
 
 
-class CellType(types.Opaque):
-    """The compiled type of one cell: equal for equal bytecode."""
+class LossType(types.Opaque):
+    """The Numba type of a loss: equal for equal bytecode."""
 
-    def __init__(self, cell: Cell) -> None:
-        name = f"Cell({type(cell).__qualname__}, {_fingerprint(cell)})"
-        _CELLS[name] = cell
+    def __init__(self, loss: CellLoss) -> None:
+        description = repr([_describe_function(function) for function in loss.functions(np)])
+        fingerprint = hashlib.sha256(description.encode()).hexdigest()[:16]
+        name = f"Loss({type(loss).__qualname__}, {fingerprint})"
+        _LOSSES[name] = loss
         super().__init__(name)
 
 
-def _fingerprint(cell: Cell) -> str:
-    described = repr([_description(function) for function in cell.functions(np)])
-    return hashlib.sha256(described.encode()).hexdigest()[:16]
-
-
-def _description(function: Any) -> Any:
-    """Return all that a function depends on; one that calls another depends on that one."""
+def _describe_function(function: Any) -> Any:
+    """Return everything that a function depends on, including the functions that it calls."""
     if not isinstance(function, FunctionType):
         return function
     code: Any = function.__code__
-    closure = [_description(c.cell_contents) for c in function.__closure__ or ()]
+    closure = [_describe_function(c.cell_contents) for c in function.__closure__ or ()]
     used = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
     return code.co_code, code.co_consts, code.co_names, closure, used
 
 
-def _compiled(function: Any) -> Any:
-    """Compile a function and, first, the functions that it encloses."""
+def _compile_function(function: Any) -> Any:
+    """Compile a function after the functions in its closure."""
     if not isinstance(function, FunctionType):
         return function
-    enclosed = tuple(PythonCell(_compiled(c.cell_contents)) for c in function.__closure__ or ())
+    enclosed = tuple(PythonCell(_compile_function(c.cell_contents)) for c in function.__closure__ or ())
     code, name = function.__code__, function.__name__
     return njit(FunctionType(code, function.__globals__, name, function.__defaults__, enclosed))
 
 
-@typeof_impl.register(CompiledCell)
-def _typeof(value: CompiledCell, context: Any) -> CellType:
+@typeof_impl.register(CompiledLoss)
+def _typeof(value: CompiledLoss, context: Any) -> LossType:
     return value.type
 
 
-register_model(CellType)(models.OpaqueModel)
+register_model(LossType)(models.OpaqueModel)
 
 
-@unbox(CellType)
-def _unbox(cell_type: Any, value: Any, context: Any) -> NativeValue:
-    return NativeValue(cgutils.get_null_value(context.context.get_value_type(cell_type)))
+@unbox(LossType)
+def _unbox(loss_type: Any, value: Any, context: Any) -> NativeValue:
+    return NativeValue(cgutils.get_null_value(context.context.get_value_type(loss_type)))
 
 
-def cell_value(cell: CompiledCell, a: float, b: float) -> float:
-    """ℓ(a, b), inside compiled code."""
+def loss_value(loss: CompiledLoss, a: float, b: float) -> float:
+    """Return ℓ(a, b), inside compiled code."""
     raise NotImplementedError("only compiled code calls this")
 
 
-def cell_gradient(cell: CompiledCell, a: float, b: float) -> float:
-    """∂ℓ/∂b, inside compiled code."""
+def loss_gradient(loss: CompiledLoss, a: float, b: float) -> float:
+    """Return ∂ℓ/∂b, inside compiled code."""
     raise NotImplementedError("only compiled code calls this")
 
 
-def cell_curvature(cell: CompiledCell, a: float, b: float) -> float:
-    """∂²ℓ/∂b², inside compiled code."""
+def loss_curvature(loss: CompiledLoss, a: float, b: float) -> float:
+    """Return ∂²ℓ/∂b², inside compiled code."""
     raise NotImplementedError("only compiled code calls this")
 
 
 def _register(placeholder: Any, position: int) -> None:
     @overload(placeholder, inline="always")
-    def implement(cell, a, b):
-        compiled = _compiled(_CELLS[cell.name].functions(np)[position])
+    def implement(loss, a, b):
+        compiled = _compile_function(_LOSSES[loss.name].functions(np)[position])
 
-        def implementation(cell, a, b):
+        def implementation(loss, a, b):
             return compiled(a, b)
 
         return implementation
 
 
-for _position, _placeholder in enumerate((cell_value, cell_gradient, cell_curvature)):
+for _position, _placeholder in enumerate((loss_value, loss_gradient, loss_curvature)):
     _register(_placeholder, _position)

@@ -1,18 +1,20 @@
-"""The compiled loops of the CPU backend. Each works on the rows from ``start`` to ``stop``."""
+"""The compiled loops of the CPU backend. Each processes the rows from ``start`` to ``stop``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from labelgap.kernels.elementwise import cell_curvature, cell_gradient, cell_value
+from labelgap.kernels.elementwise import loss_curvature, loss_gradient, loss_value
+from labelgap.runtime import compile_loops
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-PART = 64  # non-zeros that are summed in the type of the factors
-compiled: Any = njit(nogil=True, cache=True, fastmath=FAST, error_model="numpy")
+MAX_SHORT_SUM = 64  # non-zeros that are summed in the type of the factors
+compiled: Any = compile_loops(fastmath=FAST, error_model="numpy")
+# Sums in the order of the source: equal rows get equal scores wherever they are, and tie.
+in_order: Any = compile_loops(error_model="numpy")
 
 
 @compiled
@@ -25,9 +27,9 @@ def _dot(x, y):
 
 @compiled
 def spmm(indptr, indices, data, B, out, start, stop):
-    """out = A B; four non-zeros at a time, so that a row of the result is read and written a quarter as often.
+    """Write A B to ``out``, four non-zeros at a time: each row of the result is read and written a quarter as often.
 
-    Sums of many non-zeros are float64 between short parts: float32 would lose their digits.
+    Long sums are float64 sums of short ones, since float32 would lose digits.
     """
     k = B.shape[1]
     total = np.zeros(k)
@@ -35,11 +37,11 @@ def spmm(indptr, indices, data, B, out, start, stop):
         row = out[i]
         row[:] = 0
         p, end = indptr[i], indptr[i + 1]
-        long = end - p > PART
+        long = end - p > MAX_SHORT_SUM
         if long:
             total[:] = 0
         while p < end:
-            last = min(p + PART, end)
+            last = min(p + MAX_SHORT_SUM, end)
             while p + 4 <= last:
                 v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
                 b0, b1, b2, b3 = B[indices[p]], B[indices[p + 1]], B[indices[p + 2]], B[indices[p + 3]]
@@ -61,7 +63,7 @@ def spmm(indptr, indices, data, B, out, start, stop):
 
 @compiled
 def gram_rows(t_indptr, t_indices, t_data, indptr, indices, data, out, start, stop):
-    """Rows of AᵀA: feature f meets every feature of every row that has f."""
+    """Write rows of AᵀA: row f sums the rows of A that have feature f."""
     for f in range(start, stop):
         row = out[f]
         for p in range(t_indptr[f], t_indptr[f + 1]):
@@ -72,56 +74,56 @@ def gram_rows(t_indptr, t_indices, t_data, indptr, indices, data, out, start, st
 
 @compiled
 def sddmm(indptr, indices, B, H, out, start, stop):
-    """The products b_i·h_j at the stored cells."""
+    """Write the products b_i·h_j at the stored cells."""
     for i in range(start, stop):
         for p in range(indptr[i], indptr[i + 1]):
             out[p] = _dot(B[i], H[indices[p]])
 
 
 @compiled
-def cells_value(cell, indptr, indices, targets, B, H, start, stop):
-    """Σ ℓ over the stored cells."""
+def cells_value(loss, indptr, indices, targets, B, H, start, stop):
+    """Return Σ ℓ over the stored cells."""
     total = 0.0
     for i in range(start, stop):
         for p in range(indptr[i], indptr[i + 1]):
-            total += cell_value(cell, np.float64(targets[p]), np.float64(_dot(B[i], H[indices[p]])))
+            total += loss_value(loss, np.float64(targets[p]), np.float64(_dot(B[i], H[indices[p]])))
     return total
 
 
 @compiled
-def cells_sum(cell, targets, scores, changes, step, start, stop):
-    """Σ ℓ of the stored cells at scores + step · changes."""
+def cells_sum(loss, targets, scores, changes, step, start, stop):
+    """Return Σ ℓ over the stored cells at scores + step · changes."""
     total = 0.0
     for c in range(start, stop):
-        total += cell_value(cell, np.float64(targets[c]), np.float64(scores[c]) + step * np.float64(changes[c]))
+        total += loss_value(loss, np.float64(targets[c]), np.float64(scores[c]) + step * np.float64(changes[c]))
     return total
 
 
 @compiled
-def cells_model(cell, indptr, indices, targets, B, H, gradient, weights, curvature, start, stop):
-    """Σ ℓ over the stored cells; writes D H, the rows' Σ ℓ'' / L, and ℓ''."""
+def cells_model(loss, indptr, indices, targets, B, H, gradient, row_curvatures, curvature, start, stop):
+    """Return Σ ℓ over the stored cells; write D H, Σ ℓ'' / L of each row, and ℓ''."""
     total = 0.0
     k = B.shape[1]
     for i in range(start, stop):
         row = gradient[i]
         row[:] = 0
-        bend = 0.0
+        row_curvature = 0.0
         for p in range(indptr[i], indptr[i + 1]):
             h = H[indices[p]]
             a, b = np.float64(targets[p]), np.float64(_dot(B[i], h))
-            total += cell_value(cell, a, b)
-            curvature[p] = cell_curvature(cell, a, b)
-            bend += curvature[p]
-            slope = B.dtype.type(cell_gradient(cell, a, b))
+            total += loss_value(loss, a, b)
+            curvature[p] = loss_curvature(loss, a, b)
+            row_curvature += curvature[p]
+            slope = B.dtype.type(loss_gradient(loss, a, b))
             for c in range(k):
                 row[c] += slope * h[c]
-        weights[i, 0] = bend / H.shape[0]
+        row_curvatures[i, 0] = row_curvature / H.shape[0]
     return total
 
 
 @compiled
 def cells_hessp(indptr, indices, curvature, S, H, out, start, stop):
-    """Writes U H, U_ij = ℓ''_ij (s_i·h_j)."""
+    """Write U H, U_ij = ℓ''_ij (s_i·h_j)."""
     k = S.shape[1]
     for i in range(start, stop):
         row = out[i]
@@ -135,68 +137,68 @@ def cells_hessp(indptr, indices, curvature, S, H, out, start, stop):
 
 
 @compiled
-def all_value(cell, indptr, indices, negative, positive, p, q, scores, first, start, stop):
-    """Σ p_i q_j ℓ over a block of scores: as if all targets were negative, then the positives put right."""
+def all_value(loss, indptr, indices, negative, positive, p, q, scores, first, start, stop):
+    """Return Σ p_i q_j ℓ over a block of scores: all cells as negatives, then corrections at the positives."""
     total = 0.0
     for r in range(start, stop):
         row, part = scores[r], 0.0
         for j in range(row.shape[0]):
-            part += q[j] * cell_value(cell, negative, np.float64(row[j]))
+            part += q[j] * loss_value(loss, negative, np.float64(row[j]))
         for c in range(indptr[first + r], indptr[first + r + 1]):
             j = indices[c]
             b = np.float64(row[j])
-            part += q[j] * (cell_value(cell, positive, b) - cell_value(cell, negative, b))
+            part += q[j] * (loss_value(loss, positive, b) - loss_value(loss, negative, b))
         total += p[first + r] * part
     return total
 
 
 @compiled
-def all_gradient(cell, indptr, indices, negative, positive, p, q, weights, scores, first, start, stop):
-    """Σ p_i q_j ℓ over a block of scores, which are replaced by p_i q_j ℓ'; writes the rows' mean p_i q_j ℓ''."""
+def all_gradient(loss, indptr, indices, negative, positive, p, q, row_curvatures, scores, first, start, stop):
+    """Return Σ p_i q_j ℓ over a block of scores; replace them by p_i q_j ℓ' and write each row's mean p_i q_j ℓ''."""
     total = 0.0
-    one = scores.dtype.type(1)
+    unit = scores.dtype.type(1)
     for r in range(start, stop):
         row, of_row = scores[r], p[first + r]
         low, high = indptr[first + r], indptr[first + r + 1]
         slopes = np.empty(high - low, scores.dtype)
-        part = bend = 0.0
+        part = row_curvature = 0.0
         for c in range(low, high):
             j = indices[c]
             b = np.float64(row[j])
-            part += q[j] * (cell_value(cell, positive, b) - cell_value(cell, negative, b))
-            bend += q[j] * (cell_curvature(cell, positive, b) - cell_curvature(cell, negative, b))
-            slopes[c - low] = one * (of_row * q[j] * cell_gradient(cell, positive, b))
+            part += q[j] * (loss_value(loss, positive, b) - loss_value(loss, negative, b))
+            row_curvature += q[j] * (loss_curvature(loss, positive, b) - loss_curvature(loss, negative, b))
+            slopes[c - low] = unit * (of_row * q[j] * loss_gradient(loss, positive, b))
         for j in range(row.shape[0]):
             b = np.float64(row[j])
-            part += q[j] * cell_value(cell, negative, b)
-            bend += q[j] * cell_curvature(cell, negative, b)
-            row[j] = one * (of_row * q[j] * cell_gradient(cell, negative, b))
+            part += q[j] * loss_value(loss, negative, b)
+            row_curvature += q[j] * loss_curvature(loss, negative, b)
+            row[j] = unit * (of_row * q[j] * loss_gradient(loss, negative, b))
         for c in range(low, high):
             row[indices[c]] = slopes[c - low]
-        weights[first + r, 0] = of_row * bend / row.shape[0]
+        row_curvatures[first + r, 0] = of_row * row_curvature / row.shape[0]
         total += of_row * part
     return total
 
 
 @compiled
-def all_hessp(cell, indptr, indices, negative, positive, p, q, scores, change, first, start, stop):
-    """Multiplies a block of score changes by p_i q_j ℓ'' at the scores."""
+def all_hessp(loss, indptr, indices, negative, positive, p, q, scores, change, first, start, stop):
+    """Multiply a block of score changes by p_i q_j ℓ'' at the scores."""
     for r in range(start, stop):
         row, delta, of_row = scores[r], change[r], p[first + r]
         low, high = indptr[first + r], indptr[first + r + 1]
-        kept = np.empty(high - low, change.dtype)
+        products = np.empty(high - low, change.dtype)
         for c in range(low, high):
             j = indices[c]
-            kept[c - low] = delta[j] * of_row * q[j] * cell_curvature(cell, positive, np.float64(row[j]))
+            products[c - low] = delta[j] * of_row * q[j] * loss_curvature(loss, positive, np.float64(row[j]))
         for j in range(row.shape[0]):
-            delta[j] *= of_row * q[j] * cell_curvature(cell, negative, np.float64(row[j]))
+            delta[j] *= of_row * q[j] * loss_curvature(loss, negative, np.float64(row[j]))
         for c in range(low, high):
-            delta[indices[c]] = kept[c - low]
+            delta[indices[c]] = products[c - low]
 
 
 @compiled
 def hide(indptr, indices, scores, first, start, stop):
-    """Puts the stored cells of a block of scores below all others."""
+    """Set the stored cells of a block of scores to −∞."""
     for r in range(start, stop):
         for c in range(indptr[first + r], indptr[first + r + 1]):
             scores[r, indices[c]] = -np.inf
@@ -204,7 +206,7 @@ def hide(indptr, indices, scores, first, start, stop):
 
 @compiled
 def topk(indices, best, scores, first, start, stop):
-    """The largest scores of each row, best first; an equal score does not displace an earlier one."""
+    """Write the largest scores of each row, best first; an equal score does not displace an earlier one."""
     k = indices.shape[1]
     for r in range(start, stop):
         row, index, value = scores[r], indices[r], best[r]
@@ -220,3 +222,162 @@ def topk(indices, best, scores, first, start, stop):
             value[at], index[at] = s, j
             if filled < k:
                 filled += 1
+
+
+# --- rankings of a sparse product -----------------------------------------------------------------------------------
+
+
+@in_order
+def product_topk(indptr, indices, data, t_indptr, t_indices, t_data, place, full, best_indices, best, start, stop):
+    """Write the largest entries of each row of A Bᵀ, best first; the product is never in memory as a whole.
+
+    ``t_`` is Bᵀ, whose row f is also ``full[place[f]]``.
+    """
+    m = full.shape[1]
+    scores, seen = np.zeros(m, data.dtype), np.zeros(m, np.bool_)
+    touched, every = np.empty(m, np.int64), np.arange(m)
+    pool, pooled = np.empty(4 * best.shape[1], np.int64), np.empty(4 * best.shape[1], data.dtype)
+    for i in range(start, stop):
+        row, values = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
+        products = 0
+        for f in row:
+            products += t_indptr[f + 1] - t_indptr[f]
+        if products < m:
+            count = _add_listing_columns(row, values, t_indptr, t_indices, t_data, scores, seen, touched)
+            listed = touched[:count]
+        else:
+            chosen, factors = np.empty(row.shape[0], np.int64), np.empty(row.shape[0], data.dtype)
+            count = _add_rare_features(row, values, t_indptr, t_indices, t_data, place, scores, chosen, factors)
+            _add_full_rows(chosen[:count], factors[:count], full, scores)
+            listed = every
+        _rank_scores(scores, listed, best_indices[i], best[i], pool, pooled)
+        for j in listed:
+            scores[j], seen[j] = 0, False
+
+
+@in_order
+def _add_listing_columns(row, values, t_indptr, t_indices, t_data, scores, seen, touched):
+    """Add a row of A Bᵀ to the scores, feature by feature, and list the columns that change."""
+    count = 0
+    for p in range(row.shape[0]):
+        v, f = values[p], row[p]
+        for q in range(t_indptr[f], t_indptr[f + 1]):
+            j = t_indices[q]
+            scores[j] += v * t_data[q]
+            if not seen[j]:
+                seen[j] = True
+                touched[count] = j
+                count += 1
+    return count
+
+
+@in_order
+def _add_rare_features(row, values, t_indptr, t_indices, t_data, place, scores, chosen, factors):
+    """Add the features without a full row to the scores, and list the full rows of the others."""
+    count = 0
+    for p in range(row.shape[0]):
+        v, f = values[p], row[p]
+        if place[f] >= 0:
+            chosen[count], factors[count] = place[f], v
+            count += 1
+            continue
+        for q in range(t_indptr[f], t_indptr[f + 1]):
+            scores[t_indices[q]] += v * t_data[q]
+    return count
+
+
+@in_order
+def _add_full_rows(chosen, factors, full, scores):
+    """Add multiples of full rows to the scores, four at a time."""
+    p = 0
+    while p + 4 <= chosen.shape[0]:
+        v0, v1, v2, v3 = factors[p], factors[p + 1], factors[p + 2], factors[p + 3]
+        b0, b1, b2, b3 = full[chosen[p]], full[chosen[p + 1]], full[chosen[p + 2]], full[chosen[p + 3]]
+        for j in range(scores.shape[0]):
+            scores[j] += v0 * b0[j] + v1 * b1[j] + v2 * b2[j] + v3 * b3[j]
+        p += 4
+    while p < chosen.shape[0]:
+        v, b = factors[p], full[chosen[p]]
+        for j in range(scores.shape[0]):
+            scores[j] += v * b[j]
+        p += 1
+
+
+@in_order
+def _rank_scores(scores, listed, index, value, pool, pooled):
+    """Write the largest scores, best first: positives, zeros, negatives. ``listed`` has all that are not 0."""
+    filled, j = 0, 0
+    for positive in (True, False):
+        if filled < index.shape[0]:
+            filled += _rank_sign(scores, listed, positive, index[filled:], value[filled:], pool, pooled)
+        while filled < index.shape[0] and j < scores.shape[0]:
+            if scores[j] == 0:
+                index[filled], value[filled] = j, 0
+                filled += 1
+            j += 1
+
+
+@in_order
+def _rank_sign(scores, listed, positive, index, value, pool, pooled):
+    """Write the largest listed scores of one sign, best first; a full pool of candidates is reduced to the k best."""
+    k, count = index.shape[0], 0
+    least, last = scores.dtype.type(0 if positive else -np.inf), scores.shape[0]
+    for j in listed:
+        s = scores[j]
+        if not _is_worse(s, j, least, last) and (s > 0 if positive else not s >= 0):
+            pool[count], pooled[count] = j, s
+            count += 1
+            if count == pool.shape[0]:
+                _select_best(pool, pooled, count, k)
+                count, least, last = k, pooled[k - 1], pool[k - 1]
+    if count > k:
+        _select_best(pool, pooled, count, k)
+        count = k
+    _sort_pairs(pool[:count], pooled[:count])
+    for c in range(count):
+        index[c], value[c] = pool[c], pooled[c]
+    return count
+
+
+@in_order
+def _is_worse(s, i, t, j):
+    return s < t or (s == t and i > j)
+
+
+@in_order
+def _select_best(index, value, count, k):
+    """Move the k best of ``count`` pairs to the front, the worst of these to position k − 1 (Hoare's selection)."""
+    low, high = 0, count - 1
+    while low < high:
+        s, j = value[(low + high) // 2], index[(low + high) // 2]
+        left, right = low, high
+        while left <= right:
+            while _is_worse(s, j, value[left], index[left]):
+                left += 1
+            while _is_worse(value[right], index[right], s, j):
+                right -= 1
+            if left <= right:
+                value[left], value[right] = value[right], value[left]
+                index[left], index[right] = index[right], index[left]
+                left += 1
+                right -= 1
+        if k - 1 <= right:
+            high = right
+        elif k - 1 >= left:
+            low = left
+        else:
+            break
+
+
+@in_order
+def _sort_pairs(index, value):
+    """Sort pairs, best first (Shell sort)."""
+    gap = index.shape[0]
+    while gap > 1:
+        gap = max(1, 5 * gap // 11)
+        for position in range(gap, index.shape[0]):
+            s, j, at = value[position], index[position], position
+            while at >= gap and _is_worse(value[at - gap], index[at - gap], s, j):
+                value[at], index[at] = value[at - gap], index[at - gap]
+                at -= gap
+            value[at], index[at] = s, j

@@ -1,8 +1,8 @@
-"""Rows in shards: arrays and a backend in which sums over rows add up, so that a problem takes the same path.
+"""Rows in shards: a backend whose sums over rows are sums over shards, so that solvers need no other code.
 
-A :class:`ShardedArray` is an array of the array API whose rows lie in blocks; a :class:`ShardedMatrix` is a sparse
-matrix of row blocks. :class:`ShardedBackend` has the functions of a backend on them: products with rows stay in
-shards; Gram matrices, right-hand sides and the margins of a curvature are sums over shards. Nothing above knows.
+A :class:`ShardedArray` is an array of the array API that consists of row blocks; a :class:`ShardedMatrix` is a sparse
+matrix of row blocks. The functions of :class:`ShardedBackend` keep products with rows in shards; Gram matrices,
+right-hand sides and the margins of a curvature are sums over shards.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from labelgap.kernels.base import Backend, Cell, CellModel, Targets, Weights, matmul, matmul_t, namespace, qr
+from labelgap.kernels.base import Backend, CellLoss, CellModel, Targets, Weights, matmul, matmul_t, namespace, qr
 
 
 class ShardedArray:
-    """An array whose rows lie in blocks, one for each shard, with the arithmetic that objectives and solvers use.
+    """Array of row blocks, one for each shard, with the arithmetic that objectives and solvers use.
 
     >>> array = ShardedArray([np.ones((2, 1)), np.zeros((1, 1))])
     >>> array.shape, (2 * array - 1).blocks[1]
     ((3, 1), array([[-1.]]))
     """
 
-    __array_ufunc__ = None  # NumPy's arrays leave operators with these to us
+    __array_ufunc__ = None  # NumPy arrays then use our operators
 
     def __init__(self, blocks: Sequence[Any]) -> None:
         self.blocks = list(blocks)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the whole array."""
+        """The shape of all blocks together."""
         return sum(block.shape[0] for block in self.blocks), *self.blocks[0].shape[1:]
 
     @property
@@ -48,21 +48,21 @@ class ShardedArray:
         return self.blocks[0].dtype
 
     @property
-    def T(self) -> _Transposed:
+    def T(self) -> _TransposedShards:
         """The transpose, for products with other arrays of the same shards."""
-        return _Transposed(self)
+        return _TransposedShards(self)
 
     def __array_namespace__(self, api_version: str | None = None) -> Any:
-        return _Namespace(self.blocks[0])
+        return _ShardNamespace(self.blocks[0])
 
     def map(self, function: Callable[..., Any], *others: Any) -> ShardedArray:
-        """Apply a function to each block, and to those of other arrays; what has no shards goes to each of them."""
+        """Apply a function to each block and the blocks of other arrays; arguments without shards go to each call."""
         parts = [_blocks(other, len(self.blocks)) for other in (self, *others)]
         return ShardedArray([function(*blocks) for blocks in zip(*parts, strict=True)])
 
     def __getitem__(self, key: Any) -> ShardedArray:
         if not isinstance(key, tuple) or key[0] != slice(None):
-            raise IndexError(f"the rows lie in shards, and {key!r} does not take all of them")
+            raise IndexError(f"a sharded array is indexed by all rows, and {key!r} selects some of them")
         return self.map(lambda block: block[key])
 
     def __matmul__(self, other: Any) -> ShardedArray:
@@ -77,7 +77,7 @@ def _blocks(value: Any, count: int) -> list[Any]:
 
 
 def _add_operators() -> None:
-    """Give sharded arrays the operators that work element by element, from either side and in place."""
+    """Add elementwise operators, from either side and in place, to ShardedArray."""
     for name in ("add", "sub", "mul", "truediv", "gt", "lt", "ge", "le", "eq", "ne", "and"):
         plain = getattr(operator, f"__{name}__")
         setattr(ShardedArray, f"__{name}__", lambda self, other, f=plain: self.map(f, other))
@@ -92,20 +92,20 @@ def _add_operators() -> None:
 _add_operators()
 
 
-class _Transposed:
+class _TransposedShards:
     def __init__(self, array: ShardedArray) -> None:
         self.array = array
 
     def __matmul__(self, other: ShardedArray) -> Any:
-        return _total(self.array.map(matmul_t, other).blocks)
+        return _add_shards(self.array.map(matmul_t, other).blocks)
 
 
-class _Namespace:
-    """The functions of the array API that are used on sharded arrays; others are those of the blocks' library."""
+class _ShardNamespace:
+    """The array API for sharded arrays; functions that are not defined here apply to each block."""
 
     def __init__(self, block: Any) -> None:
         self.base = namespace(block)
-        self.linalg = _Linalg()
+        self.linalg = _ShardLinalg()
 
     def __getattr__(self, name: str) -> Any:
         function = getattr(self.base, name)
@@ -113,9 +113,9 @@ class _Namespace:
             return function
 
         def blockwise(array: Any, *others: Any, **options: Any) -> Any:
-            if not any(isinstance(each, ShardedArray) for each in (array, *others)):
+            if not any(isinstance(value, ShardedArray) for value in (array, *others)):
                 return function(array, *others, **options)
-            first = next(each for each in (array, *others) if isinstance(each, ShardedArray))
+            first = next(value for value in (array, *others) if isinstance(value, ShardedArray))
             return first.map(lambda _, *blocks: function(*blocks, **options), array, *others)
 
         return blockwise
@@ -124,25 +124,25 @@ class _Namespace:
         if not isinstance(array, ShardedArray):
             return self.base.sum(array, axis=axis, **options)
         parts = [self.base.sum(block, axis=axis, **options) for block in array.blocks]
-        return ShardedArray(parts) if axis == 1 else _total(parts)
+        return ShardedArray(parts) if axis == 1 else _add_shards(parts)
 
     def mean(self, array: Any) -> Any:
         total = self.sum(array, dtype=self.base.float64)
         return total / float(np.prod(array.shape))
 
     def max(self, array: Any) -> Any:
-        return self._reduced("max", array)
+        return self._reduce_blocks("max", array)
 
     def min(self, array: Any) -> Any:
-        return self._reduced("min", array)
+        return self._reduce_blocks("min", array)
 
     def any(self, array: Any) -> Any:
-        return self._reduced("any", array)
+        return self._reduce_blocks("any", array)
 
     def all(self, array: Any) -> Any:
-        return self._reduced("all", array)
+        return self._reduce_blocks("all", array)
 
-    def _reduced(self, name: str, array: Any) -> Any:
+    def _reduce_blocks(self, name: str, array: Any) -> Any:
         function = getattr(self.base, name)
         if not isinstance(array, ShardedArray):
             return function(array)
@@ -152,42 +152,42 @@ class _Namespace:
         first, *others = arrays
         if not isinstance(first, ShardedArray):
             return self.base.concat(arrays, axis=axis)
-        assert axis == 1  # rows of one shard do not follow those of another
+        assert axis == 1  # concatenated rows would belong to no shard
         return first.map(lambda *blocks: self.base.concat(blocks, axis=1), *others)
 
 
-class _Linalg:
-    """Decompositions of tall arrays in shards."""
+class _ShardLinalg:
+    """Decompositions of tall sharded arrays."""
 
     def qr(self, array: ShardedArray) -> tuple[ShardedArray, Any]:
-        """Q and R by a decomposition of each shard, then one of the triangles on top of each other."""
+        """Return Q and R by a decomposition of each shard, then one of the stacked triangles."""
         parts = [qr(block) for block in array.blocks]
         xp = namespace(parts[0][1])
         Q, R = qr(xp.concat([R for _, R in parts]))
-        places = np.cumsum([0, *(R.shape[0] for _, R in parts)])
-        blocks = [matmul(own, Q[a:b, :]) for (own, _), a, b in zip(parts, places[:-1], places[1:])]
+        bounds = np.cumsum([0, *(R.shape[0] for _, R in parts)])
+        blocks = [matmul(own, Q[a:b, :]) for (own, _), a, b in zip(parts, bounds[:-1], bounds[1:])]
         return ShardedArray(blocks), R
 
 
-def _total(parts: Sequence[Any]) -> Any:
-    """Add the contributions of shards, in their order."""
+def _add_shards(parts: Sequence[Any]) -> Any:
+    """Add the contributions of shards in order."""
     return reduce(operator.add, parts)
 
 
-def _rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
-    """Return a range of rows that shares the memory of all of them."""
+def _slice_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+    """Return a range of rows that shares the memory of the matrix."""
     first, last = matrix.indptr[start], matrix.indptr[stop]
     part = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
     part.indptr = matrix.indptr[start : stop + 1] - first
-    part.data, part.indices = matrix.data[first:last], matrix.indices[first:last]  # SciPy's constructor would copy
+    part.data, part.indices = (
+        matrix.data[first:last],
+        matrix.indices[first:last],
+    )  # SciPy's constructor would copy them
     return part
 
 
 class ShardedMatrix:
-    """A prepared sparse matrix of row blocks; transposed, the same seen from its columns.
-
-    ``rows`` is the SciPy matrix that was cut.
-    """
+    """Prepared sparse matrix of row blocks, or the transpose of one; ``rows`` is the SciPy matrix of all rows."""
 
     def __init__(self, blocks: Sequence[Any], rows: sp.csr_array, dtype: Any, *, transposed: bool = False) -> None:
         self.blocks, self.rows, self.dtype, self.transposed = list(blocks), rows, dtype, transposed
@@ -196,26 +196,26 @@ class ShardedMatrix:
 
     @cached_property
     def shares(self) -> list[float]:
-        """The share of the rows that each block has."""
+        """The fraction of the rows in each block."""
         return [block.shape[0] / max(1, self.rows.shape[0]) for block in self.blocks]
 
 
 class ShardedGraph:
-    """A prepared sparse matrix between rows that lie in shards: a block for each pair of shards."""
+    """Prepared sparse matrix between sharded rows: a block for each pair of shards."""
 
     def __init__(self, blocks: Sequence[Sequence[Any]]) -> None:
         self.blocks = [list(row) for row in blocks]
 
 
 class ShardedBackend:
-    """A backend that keeps rows in shards and gives each to another backend.
+    """Backend that keeps rows in shards and calls another backend for each of them.
 
     Parameters
     ----------
-    whole : Backend
-        What computes on a shard, and on what belongs to labels.
+    inner : Backend
+        The backend for a shard, and for arrays over labels.
     count : int
-        Into how many shards rows are cut; of fewer rows each is a shard.
+        The number of shards; if there are fewer rows, each is a shard.
 
     Examples
     --------
@@ -226,150 +226,157 @@ class ShardedBackend:
     array([1., 1., 1.])
     """
 
-    def __init__(self, whole: Backend, count: int) -> None:
-        self.whole, self.count = whole, count
+    def __init__(self, inner: Backend, count: int) -> None:
+        self.inner, self.count = inner, count
 
     def array(self, values: Any, dtype: Any) -> Any:
-        return self.whole.array(values, dtype)
+        return self.inner.array(values, dtype)
 
     def rows(self, values: Any, dtype: Any) -> ShardedArray:
         if isinstance(values, ShardedArray):
-            return values.map(lambda block: self.whole.array(block, dtype))
-        return ShardedArray([self.whole.array(values[a:b, ...], dtype) for a, b in self._cuts(values.shape[0])])
+            return values.map(lambda block: self.inner.array(block, dtype))
+        return ShardedArray([self.inner.array(values[a:b, ...], dtype) for a, b in self._bounds(values.shape[0])])
 
     def zeros(self, A: Any, k: int, dtype: Any) -> Any:
         if A.transposed:
-            return self.whole.zeros(self.whole.transpose(A.blocks[0]), k, dtype)
-        return ShardedArray([self.whole.zeros(block, k, dtype) for block in A.blocks])
+            return self.inner.zeros(self.inner.transpose(A.blocks[0]), k, dtype)
+        return ShardedArray([self.inner.zeros(block, k, dtype) for block in A.blocks])
+
+    def normal(self, random_state: np.random.RandomState, shape: tuple[int, int], dtype: Any) -> Any:
+        return self.inner.normal(random_state, shape, dtype)
+
+    def coarse(self, B: Any) -> Any:
+        return B.map(self.inner.coarse) if isinstance(B, ShardedArray) else self.inner.coarse(B)
 
     def to_numpy(self, array: Any) -> Any:
         if not isinstance(array, ShardedArray):
-            return self.whole.to_numpy(array)
-        return np.concatenate([self.whole.to_numpy(block) for block in array.blocks])
+            return self.inner.to_numpy(array)
+        return np.concatenate([self.inner.to_numpy(block) for block in array.blocks])
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
         matrix = sp.csr_array(matrix)
-        blocks = [self.whole.prepare(_rows(matrix, *cut), dtype) for cut in self._cuts(matrix.shape[0])]
+        blocks = [self.inner.prepare(_slice_rows(matrix, *bounds), dtype) for bounds in self._bounds(matrix.shape[0])]
         return ShardedMatrix(blocks, matrix, dtype)
 
     def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
-        matrix, cuts = sp.csr_array(matrix), self._cuts(matrix.shape[0])
-        return ShardedGraph([[self.whole.prepare(matrix[a:b, c:d], dtype) for c, d in cuts] for a, b in cuts])
+        matrix, bounds = sp.csr_array(matrix), self._bounds(matrix.shape[0])
+        return ShardedGraph([[self.inner.prepare(matrix[a:b, c:d], dtype) for c, d in bounds] for a, b in bounds])
 
     def transpose(self, A: ShardedMatrix) -> ShardedMatrix:
         return ShardedMatrix(A.blocks, A.rows, A.dtype, transposed=not A.transposed)
 
     def eigh(self, A: Any) -> tuple[Any, Any]:
-        return self.whole.eigh(A)
+        return self.inner.eigh(A)
 
     def matmul(self, A: Any, B: Any) -> Any:
-        return A @ B if isinstance(A, ShardedArray) else self.whole.matmul(A, B)
+        return A @ B if isinstance(A, ShardedArray) else self.inner.matmul(A, B)
 
     def matmul_t(self, A: Any, B: Any) -> Any:
-        return A.T @ B if isinstance(A, ShardedArray) else self.whole.matmul_t(A, B)
+        return A.T @ B if isinstance(A, ShardedArray) else self.inner.matmul_t(A, B)
 
     def gram(self, B: Any) -> Any:
-        if isinstance(B, ShardedMatrix) and B.transposed:  # of all pairs of rows: only for few
-            return self.whole.gram(self.whole.transpose(self.whole.prepare(B.rows, B.dtype)))
+        if isinstance(B, ShardedMatrix) and B.transposed:  # between all pairs of rows: for few rows
+            return self.inner.gram(self.inner.transpose(self.inner.prepare(B.rows, B.dtype)))
         if isinstance(B, ShardedArray | ShardedMatrix):
-            return _total([self.whole.gram(block) for block in B.blocks])
-        return self.whole.gram(B)
+            return _add_shards([self.inner.gram(block) for block in B.blocks])
+        return self.inner.gram(B)
 
     def spmm(self, A: Any, B: Any) -> Any:
         if isinstance(A, ShardedGraph):
-            products = [[self.whole.spmm(block, part) for block, part in zip(row, B.blocks)] for row in A.blocks]
-            return ShardedArray([_total(row) for row in products])
+            products = [[self.inner.spmm(block, part) for block, part in zip(row, B.blocks)] for row in A.blocks]
+            return ShardedArray([_add_shards(row) for row in products])
         if A.transposed:
-            return _total([self.whole.spmm_t(block, part) for block, part in zip(A.blocks, B.blocks)])
-        return ShardedArray([self.whole.spmm(block, B) for block in A.blocks])
+            return _add_shards([self.inner.spmm_t(block, part) for block, part in zip(A.blocks, B.blocks)])
+        return ShardedArray([self.inner.spmm(block, B) for block in A.blocks])
 
     def spmm_t(self, A: ShardedMatrix, B: Any) -> Any:
         return self.spmm(self.transpose(A), B)
 
     def column_sums(self, A: ShardedMatrix, values: ShardedArray) -> Any:
-        parts = [self.whole.column_sums(block, part) for block, part in zip(self._sides(A), values.blocks)]
-        return ShardedArray(parts) if A.transposed else _total(parts)
+        parts = [self.inner.column_sums(block, part) for block, part in zip(self._oriented_blocks(A), values.blocks)]
+        return ShardedArray(parts) if A.transposed else _add_shards(parts)
 
     def column_squares(self, A: ShardedMatrix) -> Any:
-        return _total([self.whole.column_squares(block) for block in A.blocks])
+        return _add_shards([self.inner.column_squares(block) for block in A.blocks])
 
     def sddmm(self, A: ShardedMatrix, B: Any, H: Any) -> ShardedArray:
-        return ShardedArray([self.whole.sddmm(*each) for each in self._each(A, B, H)])
+        return ShardedArray([self.inner.sddmm(*arguments) for arguments in self._shard_arguments(A, B, H)])
 
-    def cells_value(self, cell: Cell, A: ShardedMatrix, B: Any, H: Any) -> Any:
-        return _total([self.whole.cells_value(cell, *each) for each in self._each(A, B, H)])
+    def cells_value(self, loss: CellLoss, A: ShardedMatrix, B: Any, H: Any) -> Any:
+        return _add_shards([self.inner.cells_value(loss, *arguments) for arguments in self._shard_arguments(A, B, H)])
 
-    def cells_model(self, cell: Cell, A: ShardedMatrix, B: Any, H: Any) -> CellModel:
-        models = [self.whole.cells_model(cell, *each) for each in self._each(A, B, H)]
-        value, gradient, weights = self._joined(A, models)
-        return CellModel(value, gradient, weights, ShardedArray([model.curvature for model in models]))
+    def cells_model(self, loss: CellLoss, A: ShardedMatrix, B: Any, H: Any) -> CellModel:
+        models = [self.inner.cells_model(loss, *arguments) for arguments in self._shard_arguments(A, B, H)]
+        curvature = ShardedArray([model.cell_curvature for model in models])
+        return CellModel(*self._join_models(A, models), curvature)
 
     def cells_hessp(self, A: ShardedMatrix, curvature: ShardedArray, S: Any, H: Any) -> Any:
         parts = [
-            self.whole.cells_hessp(block, own, s, h)
-            for (block, s, h), own in zip(self._each(A, S, H), curvature.blocks)
+            self.inner.cells_hessp(block, own, s, h)
+            for (block, s, h), own in zip(self._shard_arguments(A, S, H), curvature.blocks)
         ]
-        return _total(parts) if A.transposed else ShardedArray(parts)
+        return _add_shards(parts) if A.transposed else ShardedArray(parts)
 
-    def cells_sum(self, cell: Cell, A: ShardedMatrix, scores: Any, changes: Any, step: float) -> Any:
-        parts = zip(self._sides(A), scores.blocks, changes.blocks)
-        return _total([self.whole.cells_sum(cell, *each, step) for each in parts])
+    def cells_sum(self, loss: CellLoss, A: ShardedMatrix, scores: Any, changes: Any, step: float) -> Any:
+        shards = zip(self._oriented_blocks(A), scores.blocks, changes.blocks)
+        return _add_shards([self.inner.cells_sum(loss, *arguments, step) for arguments in shards])
 
-    def all_value(self, cell: Cell, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any) -> Any:
-        calls = self._all(cell, A, targets, weights, B, H)
-        return _total([self.whole.all_value(*fixed, b, h) for fixed, b, h in calls])
+    def all_value(self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any) -> Any:
+        calls = self._all_cells(loss, A, targets, weights, B, H)
+        return _add_shards([self.inner.all_value(*fixed, b, h) for fixed, b, h in calls])
 
     def all_model(
-        self, cell: Cell, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
+        self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
     ) -> CellModel:
-        calls = self._all(cell, A, targets, weights, B, H)
-        return CellModel(*self._joined(A, [self.whole.all_model(*fixed, b, h) for fixed, b, h in calls]), None)
+        calls = self._all_cells(loss, A, targets, weights, B, H)
+        return CellModel(*self._join_models(A, [self.inner.all_model(*fixed, b, h) for fixed, b, h in calls]), None)
 
     def all_hessp(
-        self, cell: Cell, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, S: Any, H: Any
+        self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, S: Any, H: Any
     ) -> Any:
-        calls = self._all(cell, A, targets, weights, B, H)
+        calls = self._all_cells(loss, A, targets, weights, B, H)
         changes = _blocks(S, len(A.blocks))
-        parts = [self.whole.all_hessp(*fixed, b, s, h) for (fixed, b, h), s in zip(calls, changes)]
-        return _total(parts) if A.transposed else ShardedArray(parts)
+        parts = [self.inner.all_hessp(*fixed, b, s, h) for (fixed, b, h), s in zip(calls, changes)]
+        return _add_shards(parts) if A.transposed else ShardedArray(parts)
 
     def topk(self, B: Any, H: Any, k: int, exclude: Any = None) -> tuple[Any, Any]:
         hidden = [None] * self.count if exclude is None else exclude.blocks
         blocks = B.blocks if isinstance(B, ShardedArray) else [B]
-        best = [self.whole.topk(block, H, k, hide) for block, hide in zip(blocks, hidden)]
-        return tuple(np.concatenate([self.whole.to_numpy(part) for part in parts]) for parts in zip(*best))  # type: ignore
+        best = [self.inner.topk(block, H, k, hide) for block, hide in zip(blocks, hidden)]
+        return tuple(np.concatenate([self.inner.to_numpy(part) for part in parts]) for parts in zip(*best))  # type: ignore
 
     def best_in_rows(self, scores: Any, k: int) -> tuple[Any, Any]:
-        return self.whole.best_in_rows(scores, k)
+        return self.inner.best_in_rows(scores, k)
 
     def product_topk(self, A: Any, B: Any, k: int) -> tuple[Any, Any]:
-        return self.whole.product_topk(A, B, k)
+        return self.inner.product_topk(A, B, k)
 
-    def _cuts(self, n: int) -> list[tuple[int, int]]:
+    def _bounds(self, n: int) -> list[tuple[int, int]]:
         bounds = np.unique(np.linspace(0, n, self.count + 1).astype(int)).tolist()
         return list(pairwise(bounds))
 
-    def _sides(self, A: ShardedMatrix) -> list[Any]:
-        """Return the blocks, transposed where A is."""
-        return [self.whole.transpose(block) for block in A.blocks] if A.transposed else A.blocks
+    def _oriented_blocks(self, A: ShardedMatrix) -> list[Any]:
+        """Return the blocks, transposed if A is."""
+        return [self.inner.transpose(block) for block in A.blocks] if A.transposed else A.blocks
 
-    def _each(self, A: ShardedMatrix, B: Any, H: Any) -> list[tuple[Any, Any, Any]]:
-        """Return the block, the left and the right factor of each shard; the side of the rows lies in shards."""
+    def _shard_arguments(self, A: ShardedMatrix, B: Any, H: Any) -> list[tuple[Any, Any, Any]]:
+        """Return the block, the left and the right factor of each shard; the factor of the rows is sharded."""
         count = len(A.blocks)
-        return list(zip(self._sides(A), _blocks(B, count), _blocks(H, count)))
+        return list(zip(self._oriented_blocks(A), _blocks(B, count), _blocks(H, count)))
 
-    def _all(
-        self, cell: Cell, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
+    def _all_cells(
+        self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
     ) -> list[tuple[tuple[Any, Any, Any, Any], Any, Any]]:
-        """Return, for each shard, the fixed arguments of a sum over all cells and the two factors."""
+        """Return the fixed arguments of a sum over all cells and the two factors of each shard."""
         p, q = (_blocks(side, len(A.blocks)) for side in weights)
-        each = zip(self._each(A, B, H), p, q)
-        return [((cell, block, targets, (own_p, own_q)), b, h) for (block, b, h), own_p, own_q in each]
+        shards = zip(self._shard_arguments(A, B, H), p, q)
+        return [((loss, block, targets, (own_p, own_q)), b, h) for (block, b, h), own_p, own_q in shards]
 
-    def _joined(self, A: ShardedMatrix, models: Sequence[CellModel]) -> tuple[Any, Any, Any]:
-        """Return the value, the gradient and the mean curvature of each row of A, from those of the shards."""
-        value = _total([model.value for model in models])
-        gradients, weights = [model.gradient for model in models], [model.weights for model in models]
+    def _join_models(self, A: ShardedMatrix, models: Sequence[CellModel]) -> tuple[Any, Any, Any]:
+        """Return the value, the gradient and the mean curvature of each row of A."""
+        value = _add_shards([model.value for model in models])
+        gradients, curvatures = [model.gradient for model in models], [model.row_curvature for model in models]
         if not A.transposed:
-            return value, ShardedArray(gradients), ShardedArray(weights)
-        return value, _total(gradients), _total([share * each for share, each in zip(A.shares, weights)])
+            return value, ShardedArray(gradients), ShardedArray(curvatures)
+        weighted = [share * curvature for share, curvature in zip(A.shares, curvatures)]
+        return value, _add_shards(gradients), _add_shards(weighted)

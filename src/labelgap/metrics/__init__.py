@@ -1,12 +1,30 @@
-"""How good scores are: over known cells only, in parts that can be added up, from 0 to 1 or as they say."""
+"""Metrics over known cells, computed from sums that can be added up over batches."""
 
-from labelgap.metrics.at_k import NDCGAtK, PrecisionAtK, RecallAtK, ndcg_at_k, precision_at_k, recall_at_k
+from labelgap.metrics.at_k import (
+    NDCGAtK,
+    PrecisionAtK,
+    PSNDCGAtK,
+    PSPrecisionAtK,
+    RecallAtK,
+    ndcg_at_k,
+    precision_at_k,
+    psndcg_at_k,
+    psp_at_k,
+    recall_at_k,
+    standard_metrics,
+)
 from labelgap.metrics.base import Metric, evaluate
 from labelgap.metrics.batch import Batch, Ranking
-from labelgap.metrics.classification import F1, HammingLoss, InstanceAUC, f1_score, hamming_loss, instance_auc
-from labelgap.metrics.completion import imputation_error, label_error
-from labelgap.metrics.propensity import PSNDCGAtK, PSPrecisionAtK, psndcg_at_k, psp_at_k
-from labelgap.metrics.standard import standard_metrics
+from labelgap.metrics.cell_metrics import (
+    F1,
+    HammingLoss,
+    InstanceAUC,
+    f1_score,
+    hamming_loss,
+    imputation_error,
+    instance_auc,
+    label_error,
+)
 
 __all__ = [
     "F1",

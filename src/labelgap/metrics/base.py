@@ -1,4 +1,4 @@
-"""What a metric is: sums over rows that can be added up in parts, and a number made of them."""
+"""The base class of metrics, and the evaluation of several metrics on the same batches."""
 
 from __future__ import annotations
 
@@ -15,11 +15,15 @@ from labelgap.metrics.batch import Batch
 
 
 class Metric(ABC):
-    """A number that grows from sums over rows, so that batches, shards and workers can be added up.
+    """A number computed from sums over rows, so that batches, shards and workers can be added up.
 
-    A metric says with :meth:`_statistics` what it sums over the rows of a batch, and with :meth:`_value` what number
-    the sums make. Public attributes are its settings; two metrics merge if their settings are equal.
-    ``greater_is_better`` says which end is good.
+    A subclass defines :meth:`_statistics`, the sums over the rows of a batch, and :meth:`_value`, the number that
+    follows from the sums over all rows. Public attributes are settings; metrics with equal settings can be merged.
+
+    Attributes
+    ----------
+    greater_is_better : bool
+        Whether a larger value is better.
     """
 
     greater_is_better: ClassVar[bool] = True
@@ -28,7 +32,7 @@ class Metric(ABC):
 
     @property
     def depth(self) -> int:
-        """How many of the best labels of each row the metric looks at; 0 if it does not rank."""
+        """Number of top labels of each row that the metric needs; 0 if it does not rank."""
         return 0
 
     @abstractmethod
@@ -37,21 +41,23 @@ class Metric(ABC):
 
     @abstractmethod
     def _value(self, total: NDArray[np.float64]) -> float:
-        """Return the metric, given the sums over all rows."""
+        """Return the metric from the sums over all rows."""
 
     def update(self, Y_true: Any, scores: Any) -> Self:
-        """Add rows: their labels, and the scores given to them (forms: :class:`labelgap.metrics.Batch`)."""
+        """Add the labels and the scores of further rows, in any form that :class:`labelgap.metrics.Batch` takes."""
         return self.observe(Batch(Y_true, scores))
 
     def observe(self, batch: Batch) -> Self:
-        """Add rows of a batch that other metrics may share."""
+        """Add the rows of a batch, which several metrics can share."""
         self._check_labels(batch.n_labels)
         self._add(self._statistics(batch), batch.n_labels)
         return self
 
     def merge(self, other: Metric) -> Self:
-        """Add what another metric with the same settings has seen."""
-        if type(other) is not type(self) or not _equal(self._settings(), other._settings()):
+        """Add all rows of another metric with the same settings."""
+        own, others = self._settings(), other._settings()
+        equal = own.keys() == others.keys() and all(np.array_equal(own[name], others[name]) for name in own)
+        if type(other) is not type(self) or not equal:
             raise ValueError(f"other is {other!r} and cannot be merged into {self!r}; their settings must be equal.")
         if other._total is not None and other._n_labels is not None:
             self._check_labels(other._n_labels)
@@ -59,13 +65,13 @@ class Metric(ABC):
         return self
 
     def compute(self) -> float:
-        """Return the metric over all rows so far; NaN if none of them counts."""
+        """Return the metric over all rows so far; NaN if it is undefined for each of them."""
         if self._total is None:
             raise ValueError(f"{self!r} has seen no rows; call update(Y_true, scores) before compute().")
         return self._value(self._total)
 
     def fresh(self) -> Self:
-        """Return a metric with the same settings that has seen nothing."""
+        """Return a metric with the same settings and without any rows."""
         new = copy(self)
         new._total = new._n_labels = None
         return new
@@ -85,11 +91,11 @@ class Metric(ABC):
         return {name: value for name, value in vars(self).items() if not name.startswith("_")}
 
     def __repr__(self) -> str:
-        shown = (
+        settings = (
             f"{name}=<{len(value)} values>" if isinstance(value, np.ndarray) else f"{name}={value!r}"
             for name, value in self._settings().items()
         )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(settings)})"
 
 
 class Ratio(Metric):
@@ -100,9 +106,19 @@ class Ratio(Metric):
 
 
 def evaluate(metrics: Mapping[str, Metric], batches: Iterable[tuple[Any, Any]]) -> dict[str, float]:
-    """Compute several metrics over batches ``(Y_true, scores)``; each batch is checked and ranked once for all.
+    """Compute several metrics over batches of rows; each batch is validated and ranked once.
 
-    The metrics given say what to compute; they are not changed.
+    Parameters
+    ----------
+    metrics : dict of Metric
+        The metrics by name; they are not changed.
+    batches : iterable of tuples (Y_true, scores)
+        The labels and scores of each batch, in any form that :class:`labelgap.metrics.Batch` takes.
+
+    Returns
+    -------
+    dict of float
+        The value of each metric by name.
 
     Examples
     --------
@@ -122,10 +138,10 @@ def evaluate(metrics: Mapping[str, Metric], batches: Iterable[tuple[Any, Any]]) 
     return {name: metric.compute() for name, metric in running.items()}
 
 
-def positive_integer(name: str, value: Any) -> int:
-    """Return ``value`` if it is an integer of 1 or more.
+def check_positive_integer(name: str, value: Any) -> int:
+    """Return ``value`` as int; raise ValueError if it is not an integer of 1 or more.
 
-    >>> positive_integer("k", 3)
+    >>> check_positive_integer("k", 3)
     3
     """
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < 1:
@@ -133,16 +149,12 @@ def positive_integer(name: str, value: Any) -> int:
     return int(value)
 
 
-def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> Any:
-    """Return ``value`` if it is allowed.
+def check_option(name: str, value: Any, options: tuple[str, ...]) -> Any:
+    """Return ``value``; raise ValueError if it is not one of the options.
 
-    >>> one_of("empty", "skip", ("skip", "zero"))
+    >>> check_option("empty", "skip", ("skip", "zero"))
     'skip'
     """
-    if value not in allowed:
-        raise ValueError(f"{name}={value!r} is not understood; use {' or '.join(map(repr, allowed))}.")
+    if value not in options:
+        raise ValueError(f"{name}={value!r} is not understood; use {' or '.join(map(repr, options))}.")
     return value
-
-
-def _equal(left: dict[str, Any], right: dict[str, Any]) -> bool:
-    return left.keys() == right.keys() and all(np.array_equal(left[name], right[name]) for name in left)

@@ -1,34 +1,55 @@
-"""Choosing parameters on held-out known cells."""
+"""Choice of parameters on held-out data: :func:`select` from a grid, :func:`tune` also without a grid."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.model_selection import ParameterGrid
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import ParameterGrid, train_test_split
+from sklearn.utils import check_random_state
 
-from labelgap.model_selection.criteria import labels_for
-from labelgap.model_selection.engine import EstimatorFolds, Search, get_criteria, is_several, with_params
-from labelgap.model_selection.splits import Fold, split
+from labelgap.estimators import BinaryRelevance, Tagger, as_labels_for
+from labelgap.estimators.completion import CompletionEstimator
+from labelgap.model_selection.candidates import (
+    TAGGER_PREFIX,
+    Axes,
+    Plan,
+    Point,
+    add_own_values,
+    compute_distance,
+    find_learner,
+    get_path_parameter,
+    get_space,
+    order_axes,
+)
+from labelgap.model_selection.criteria import get_criteria, is_metric_sequence, name_metrics
+from labelgap.model_selection.engine import Budget, EstimatorFoldFitter, Search, clone_with
+from labelgap.model_selection.splits import Fold, split_data
+from labelgap.observations import Labels
+from labelgap.runtime import progress
+
+Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
 
 
 @dataclass
 class Selection:
-    """What :func:`select` found.
+    """The result of :func:`select`.
 
     Attributes
     ----------
     params : dict
         The best parameters.
     score : float or list of float
-        Their validation score, one for each metric where several were given.
+        Their validation score; a list if there are several metrics.
     estimator : estimator or None
-        Fitted with them on all of the data; ``None`` without ``refit``.
+        The estimator fitted with the best parameters on all data; ``None`` without ``refit``.
     table : list of dict
-        For each candidate tried: ``params``, ``score`` on the held-out cells, ``seconds`` of its fit and its scoring,
-        whether it had a ``warm`` start, and the ``error`` that it ended with, or None.
+        For each candidate: ``params``, the validation ``score``, the ``seconds`` of its fit and its scoring, whether
+        it had a ``warm`` start, and its ``error`` or None.
     """
 
     params: dict[str, Any]
@@ -39,22 +60,24 @@ class Selection:
 
 @dataclass
 class Tuning(Selection):
-    """What :func:`tune` found: a :class:`Selection` that says how it came about.
+    """The result of :func:`tune`: a :class:`Selection` with further facts about the search.
 
     Attributes
     ----------
+    params, score, estimator, table
+        As in :class:`Selection`.
     status : str
-        "finished", "budget" (candidates were left when the time was up) or "interrupted" (by Ctrl-C).
+        "finished", "budget" (the time was up before all candidates were tried) or "interrupted" (by Ctrl-C).
     hold_out : str
         What was held out: "rows", "cells" or "positives".
     metrics : list of str
-        What the scores are called.
+        The names of the metrics.
     n_candidates : int
-        The number of candidates that there are.
+        Number of candidates in the search space.
     n_rows : int
-        The number of rows that the search took part of, before anything was held out.
+        Number of rows of the search, held-out rows included.
     seconds : float
-        The time of it all.
+        Time of the search and the last fit.
     """
 
     status: str = "finished"
@@ -65,26 +88,27 @@ class Tuning(Selection):
     seconds: float = 0.0
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return the table with one flat dict for each candidate in the order of trial; ``best`` marks the chosen."""
-        best = next(place for place, row in enumerate(self.table) if row["params"] is self.params)
-        return [self._record(row, place == best) for place, row in enumerate(self.table)]
+        """Return one flat dict for each candidate, in the order of trial; "best" is True for the chosen one."""
+        best = next(number for number, row in enumerate(self.table) if row["params"] is self.params)
+        return [self._make_record(row, number == best) for number, row in enumerate(self.table)]
 
-    def _record(self, row: Mapping[str, Any], best: bool) -> dict[str, Any]:
-        scores = {name: None if np.isnan(s) else s for name, s in zip(self.metrics, _list(row["score"]), strict=True)}
-        how = {"seconds": round(row["seconds"], 3), "warm": row["warm"], "rows": self.n_rows, "error": row["error"]}
-        return {"best": best, **row["params"], **scores, **how}
+    def _make_record(self, row: Mapping[str, Any], best: bool) -> dict[str, Any]:
+        values = np.atleast_1d(row["score"]).tolist()
+        scores = {name: None if np.isnan(value) else value for name, value in zip(self.metrics, values, strict=True)}
+        facts = {"seconds": round(row["seconds"], 3), "warm": row["warm"], "rows": self.n_rows, "error": row["error"]}
+        return {"best": best, **row["params"], **scores, **facts}
 
     def __str__(self) -> str:
         records = self.to_records()
         names = list(dict.fromkeys(name for record in records for name in record))
-        lines = [names, *([shown(record.get(name)) for name in names] for record in records)]
+        lines = [names, *([format_value(record.get(name)) for name in names] for record in records)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
 def select(
     estimator: Any,
-    grid: Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]],
+    grid: Grid,
     X: Any,
     Y: Any,
     *,
@@ -95,37 +119,38 @@ def select(
     refit: bool = True,
     patience: int | None = None,
 ) -> Selection:
-    """Choose parameters on held-out known cells, then fit with them on everything.
+    """Choose parameters from a grid on held-out known cells, then fit with them on all data.
 
-    Every candidate is a clone fitted on the same training part; unknown cells are never scored. Equal scores go to
-    the candidate that comes first. A candidate that cannot be fitted is noted in the table and loses. With a budget
-    of time, warm starts or without a grid, see :func:`tune`.
+    Every candidate is a clone that is fitted on the same training part; unknown cells are never scored. The first of
+    equally good candidates is chosen. A candidate whose fit fails is recorded in the table and is never chosen. For a
+    search with a time budget, with warm starts or without a grid, see :func:`tune`.
 
     Parameters
     ----------
     estimator : estimator
-        Anything with ``fit`` and ``decision_function``; it is not changed.
+        Any estimator with ``fit`` and ``decision_function``; it is not changed.
     grid : dict of sequences, or a sequence of such dicts
-        As for scikit-learn's ``ParameterGrid``.
-    X, Y : the training data
-        Y in any form that the estimator takes, gaps included.
-    metric : str, Metric, callable, or a sequence of them
-        See :func:`get_criterion`. Of several metrics no one decides: the candidate is taken whose largest shortfall,
-        relative to the best value of each metric, is smallest. With few known cells in each row P@k is noisy, since
-        few rows hold a known positive and fewer still hold k known ones; "Hamming" and "loss" use every known cell.
-    hold_out : {"rows", "cells", "positives"}
-        Validate on new rows, or on cells of rows that are also trained on, or on positives of such rows, which are
-        ranked among all cells that are no positives to the candidate.
-    share : float
-        How much is held out.
-    random_state : int, RandomState or None
-        Seeds the split.
-    refit : bool
-        Fit the best candidate on all of the data.
+        The candidates, as for scikit-learn's ``ParameterGrid``.
+    X, Y : training data
+        As for the estimator's ``fit``; Y may have gaps.
+    metric : str, Metric, callable, or a sequence of them, default="P@3"
+        What is compared, see :func:`get_criterion`. With several metrics, the candidate with the smallest largest
+        regret is chosen; the regret of a metric is the difference to its best value, relative to the best value. With
+        few known cells in each row P@k is noisy, since few rows have a known positive and even fewer have k known
+        cells; "Hamming" and "loss" use every known cell.
+    hold_out : {"rows", "cells", "positives"}, default="rows"
+        Validate on new rows, on known cells of the training rows, or on positives of the training rows, which are
+        ranked among all cells that are not training positives.
+    share : float, default=0.2
+        The share that is held out.
+    random_state : int, RandomState or None, default=None
+        The seed of the split.
+    refit : bool, default=True
+        Whether to fit the best candidate on all data.
     patience : int, optional
-        Stop after so many candidates in a row that are clearly worse than the best so far, by more than 3 % of a
-        metric: for grids in the order in which fits become dear, such as a falling penalty. A plateau, where all
-        candidates are alike, does not end the search.
+        Stop after this many candidates in a row that are worse than the best one by more than 3 % of a metric. This
+        is for grids whose fits become slower, such as a falling penalty. Candidates that are about equally good do
+        not stop the search.
 
     Returns
     -------
@@ -136,47 +161,246 @@ def select(
     >>> from labelgap import LEML
     >>> from labelgap.datasets import make_low_rank
     >>> data = make_low_rank(200, 10, 8, rank=2, random_state=0)
-    >>> found = select(LEML(n_components=2), {"alpha": [0.1, 1000.0]}, data.X, data.Y, metric="AUC", random_state=0)
-    >>> found.params
+    >>> result = select(LEML(n_components=2), {"alpha": [0.1, 1000.0]}, data.X, data.Y, metric="AUC", random_state=0)
+    >>> result.params
     {'alpha': 0.1}
-    >>> found.estimator.alpha, len(found.table)
+    >>> result.estimator.alpha, len(result.table)
     (0.1, 2)
     """
-    fold = split(X, labels_for(estimator, Y), hold_out, share, random_state)
-    criteria = get_criteria(metric, estimator)
-    search = Search(EstimatorFolds(estimator, [fold], criteria), criteria)
-    search.run(ParameterGrid(grid), patience)
-    search.check(undefined(metric, fold))
-    table = rows_of(search, metric)
-    found = Selection(table[search.best]["params"], table[search.best]["score"], table=table)
-    if refit:
-        found.estimator = with_params(estimator, found.params).fit(X, Y)
-    return found
+    fold = split_data(X, as_labels_for(estimator, Y), hold_out, share, random_state)
+    fitter = EstimatorFoldFitter(estimator, [fold], get_criteria(metric, estimator))
+    search = Search(fitter, fitter.directions)
+    for params in ParameterGrid(grid):
+        search.try_candidate(params)
+        if patience is not None and search.is_declining(patience):
+            break
+    best, table = _summarize(search, metric, fold)
+    fitted = clone_with(estimator, best["params"]).fit(X, Y) if refit else None
+    return Selection(best["params"], best["score"], fitted, table)
 
 
-def rows_of(search: Search, metric: Any) -> list[dict[str, Any]]:
-    """Return the table as users see it: one score where one metric was asked for."""
-    names = ("params", "score", "seconds", "warm", "error")
-    rows = [{name: row[name] for name in names} for row in search.table]
-    return rows if is_several(metric) else [row | {"score": row["score"][0]} for row in rows]
+def tune(
+    estimator: Any,
+    X: Any,
+    Y: Any,
+    *,
+    grid: Grid | None = None,
+    observed: Any = None,
+    hold_out: Literal["auto", "rows", "cells", "positives"] = "auto",
+    metric: Any = "P@1",
+    share: float = 0.2,
+    budget: float | None = None,
+    n_folds: int = 1,
+    max_rows: int | None = None,
+    refit: bool = True,
+    random_state: Any = None,
+    verbose: int = 0,
+) -> Tuning:
+    """Choose an estimator's parameters on held-out rows, cells or positives, then fit with them on all data.
+
+    The search begins with the estimator's own parameters if they are in the search space, continues with neighbours
+    of the best candidate so far at smaller and smaller distances, and ends with a coarse grid along the path of the
+    penalty. For LEML and OneClassMF a candidate starts from the factors of an earlier one that differs only by a
+    weaker penalty. The last fit never has a warm start, so that the result does not depend on the order of the
+    search.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Any estimator with ``fit`` and ``decision_function``; it is not changed. A :class:`~labelgap.Tagger` whose
+        text parameters are not searched reads each text once.
+    X, Y, observed : training data
+        As for the estimator's ``fit``; X may be None if the estimator allows it.
+    grid : dict of sequences, or a sequence of such dicts, optional
+        The candidates, all of which are tried if the budget allows. By default the promising part of the method's own
+        search space (``labelgap.model_selection.SPACES``) is tried.
+    hold_out : {"auto", "rows", "cells", "positives"}, default="auto"
+        Validate on new rows, on known cells, or on positives, which are ranked among all cells that are not training
+        positives. "auto" means positives if X is None, cells for MC1 and MCb if labels have gaps, else rows.
+    metric : str, Metric, callable, or a sequence of them, default="P@1"
+        What is compared, as for :func:`select`.
+    share : float, default=0.2
+        The share that is held out.
+    budget : float, optional
+        Seconds for the search and the last fit. A candidate is tried only if the time of its nearest neighbour leaves
+        enough time for the last fit. At least one candidate is always fitted.
+    n_folds : int, default=1
+        Number of random splits; scores are averaged over them.
+    max_rows : int, optional
+        Number of rows, drawn at random, to use in the search; the last fit uses all rows. If the objective is a sum
+        over rows, fewer rows need a slightly weaker penalty.
+    refit : bool, default=True
+        Whether to fit the best candidate on all data.
+    random_state : int, RandomState or None, default=None
+        The seed of the splits.
+    verbose : int, default=0
+        1 shows a progress bar, 2 prints a line for each candidate.
+
+    Returns
+    -------
+    Tuning
+        After Ctrl-C it has the best candidate so far, the status "interrupted" and no fitted estimator. Ctrl-C before
+        the end of the first candidate raises KeyboardInterrupt.
+
+    Examples
+    --------
+    >>> from labelgap import LEML, tune
+    >>> from labelgap.datasets import make_low_rank
+    >>> data = make_low_rank(200, 10, 8, rank=2, random_state=0)
+    >>> result = tune(LEML(n_components=2), data.X, data.Y, grid={"alpha": [1000.0, 0.1]}, random_state=0)
+    >>> result.params, result.status, len(result.table)
+    ({'alpha': 0.1}, 'finished', 2)
+    """
+    if budget is not None and not budget > 0:
+        raise ValueError(f"budget={budget!r} is not a duration; pass seconds above 0, or None for no limit.")
+    if not isinstance(n_folds, int) or n_folds < 1:
+        raise ValueError(f"n_folds={n_folds!r} is out of range; pass an integer of at least 1.")
+    time = Budget(budget)
+    if isinstance(estimator, Tagger) and estimator.estimator is None:
+        estimator = clone_with(estimator, {"estimator": BinaryRelevance()})  # so that its parameters have names
+    labels = as_labels_for(estimator, Y, observed)
+    hold_out = _choose_hold_out(estimator, X, labels) if hold_out == "auto" else hold_out
+    plan = _make_plan(estimator, grid)
+    rng = check_random_state(random_state)
+    X_search, labels_search = _sample_rows(X, labels, max_rows, rng)
+    folds = [split_data(X_search, labels_search, hold_out, share, rng) for _ in range(n_folds)]
+    run = _TuningRun(_make_fitter(estimator, plan, folds, metric), plan, time, exhaustive=grid is not None)
+    run.refit_scale = len(labels) / len(folds[0].Y_train) if refit else 0.0
+    status = run.try_candidates(verbose)
+    best, table = _summarize(run.search, metric, folds[0])
+    result = Tuning(best["params"], best["score"], table=table, status=status, hold_out=hold_out)
+    result.metrics, result.n_candidates, result.n_rows = name_metrics(metric), len(plan), len(labels_search)
+    if refit and status != "interrupted":
+        try:
+            result.estimator = clone_with(estimator, result.params).fit(X, Y if observed is None else labels)
+        except KeyboardInterrupt:
+            result.status = "interrupted"
+    result.seconds = time.spent
+    return result
 
 
-def undefined(metric: Any, fold: Fold) -> str:
-    """Say why no candidate has a score."""
-    return (
-        f"metric={metric!r} is undefined on the held-out part ({fold.Y_valid!r}): no row there has the cells that it "
+class _TuningRun:
+    """The candidates of :func:`tune`, tried until none or no time is left."""
+
+    refit_scale = 0.0  # the expected time of the last fit, relative to a fit on one fold
+
+    def __init__(self, fitter: EstimatorFoldFitter, plan: Plan, time: Budget, *, exhaustive: bool) -> None:
+        self.fitter, self.plan, self.time, self.exhaustive = fitter, plan, time, exhaustive
+        self.search = Search(fitter, fitter.directions)
+        self.tried: list[Point] = []
+
+    def try_candidates(self, verbose: int) -> str:
+        """Try candidates and return the status."""
+        n_candidates = len(self.plan) if self.exhaustive else None
+        with progress(n_candidates, "tune", verbose) as advance, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the last fit warns if it has not converged
+            try:
+                for point in self._order():
+                    if self.tried and not self.time.allows(self._estimate_seconds(point)):
+                        return "budget"
+                    row = self.search.try_candidate(self.plan.params(point))
+                    self.tried.append(point)
+                    advance(f"{row['params']}: {row['error'] or row['score']}")
+            except KeyboardInterrupt:
+                if not self.tried:
+                    raise
+                return "interrupted"
+        return "finished"
+
+    def _order(self) -> Any:
+        """Return an iterator over the points; without a time limit, paths run so that candidates have warm starts."""
+        if self.exhaustive and self.time.seconds is None:
+            # From weak to strong, since a start is for stronger penalties; of equally good ones the strongest wins.
+            self.search.last_wins = self.fitter.starts.path is not None
+            return self.plan.iter_in_order(backwards=self.search.last_wins)
+        return self.plan.iter_best_first(lambda: self.tried[self.search.best_index], exhaustive=self.exhaustive)
+
+    def _estimate_seconds(self, point: Point) -> float:
+        """Return the expected seconds of a candidate and of the last fit."""
+        rows = list(zip(self.tried, self.search.table, strict=True))
+        cold = [(other, row) for other, row in rows if not row["warm"]]
+        refit = self.refit_scale * _get_nearest_seconds(self.tried[self.search.best_index], cold)
+        return _get_nearest_seconds(point, rows) + refit / len(self.fitter.folds)
+
+
+def _get_nearest_seconds(point: Point, rows: list[tuple[Point, dict[str, Any]]]) -> float:
+    """Return the seconds of the candidate nearest to a point, and the largest number among equally near ones."""
+    nearest = min(compute_distance(point, other) for other, _ in rows)
+    return max(row["seconds"] for other, row in rows if compute_distance(point, other) == nearest)
+
+
+def _summarize(search: Search, metric: Any, fold: Fold) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the best row and the table of a search, with a single score in each row if there is a single metric."""
+    search.check_scores(
+        f"metric={metric!r} is undefined on the held-out part ({fold.Y_valid!r}): no row has the cells that it "
         "compares. Raise share, or choose 'Hamming' or 'loss', which need any known cell."
     )
+    names = ("params", "score", "seconds", "warm", "error")
+    table = [{name: row[name] for name in names} for row in search.table]
+    if not is_metric_sequence(metric):
+        table = [row | {"score": row["score"][0]} for row in table]
+    return table[search.best_index], table
 
 
-def _list(scores: Any) -> list[float]:
-    return np.atleast_1d(scores).tolist()
+def _make_plan(estimator: Any, grid: Grid | None) -> Plan:
+    """Return the candidates of the grid, or of the default search space and the estimator's own values."""
+    params = estimator.get_params()
+    own = {name: value for name, value in params.items() if np.ndim(value) == 0}
+    if grid is None:
+        grids: list[Axes] = [add_own_values(get_space(estimator), own)]
+    else:
+        ParameterGrid(grid)  # validates the grid
+        path = get_path_parameter(estimator)
+        grids = [order_axes(axes, path) for axes in ([grid] if isinstance(grid, Mapping) else grid)]
+    unknown = [name for axes in grids for name in axes if name not in params]
+    if unknown:
+        raise ValueError(f"grid names {unknown[0]!r}, which is not a parameter of {type(estimator).__name__}.")
+    return Plan(grids, own)
 
 
-def shown(value: Any) -> str:
-    """Return a value of the table as a person reads it: a star for yes.
+def _make_fitter(estimator: Any, plan: Plan, folds: list[Fold], metric: Any) -> EstimatorFoldFitter:
+    """Return a fitter of the estimator, or of the estimator within a Tagger if no text parameter is searched."""
+    path = get_path_parameter(estimator)
+    names = [name for axes in plan.grids for name in axes]
+    if not isinstance(estimator, Tagger) or not all(name.startswith(TAGGER_PREFIX) for name in names):
+        return EstimatorFoldFitter(estimator, folds, get_criteria(metric, estimator), path=path)
+    learner, vectorized = estimator.estimator, [_vectorize(estimator, fold) for fold in folds]
+    if path is not None:
+        path = path._replace(name=path.name.removeprefix(TAGGER_PREFIX))
+    criteria = get_criteria(metric, learner)
+    return EstimatorFoldFitter(learner, vectorized, criteria, path=path, prefix=TAGGER_PREFIX)
 
-    >>> shown(True), shown(0.1234567), shown(None)
+
+def _vectorize(tagger: Tagger, fold: Fold) -> Fold:
+    """Return a fold with features in place of texts; the vocabulary is that of the training texts."""
+    vectorizer = clone_with(tagger, {})
+    X_train = vectorizer._learn_words(fold.X_train)
+    return fold._replace(X_train=X_train, X_valid=vectorizer.transform(fold.X_valid))
+
+
+def _sample_rows(X: Any, labels: Labels, max_rows: int | None, rng: np.random.RandomState) -> tuple[Any, Labels]:
+    """Return at most ``max_rows`` rows, drawn at random."""
+    if max_rows is None or max_rows >= len(labels):
+        return X, labels
+    if max_rows < 2:
+        raise ValueError(f"max_rows={max_rows!r} is out of range; pass an integer of at least 2.")
+    rows, _ = train_test_split(np.arange(len(labels)), train_size=int(max_rows), random_state=rng)
+    if X is not None:
+        X = [X[i] for i in rows] if isinstance(X, list) else X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+    return X, labels[rows]
+
+
+def _choose_hold_out(estimator: Any, X: Any, labels: Labels) -> Literal["rows", "cells", "positives"]:
+    if X is None:
+        return "positives"
+    _, learner = find_learner(estimator)
+    return "cells" if isinstance(learner, CompletionEstimator) and not labels.complete else "rows"
+
+
+def format_value(value: Any) -> str:
+    """Return a value of the table as text: a star for True, nothing for False and None.
+
+    >>> format_value(True), format_value(0.1234567), format_value(None)
     ('*', '0.12346', '')
     """
     if isinstance(value, bool):

@@ -15,12 +15,21 @@ from labelgap.observations import Labels, as_labels, hold_out_cells, hold_out_po
 
 
 def hold_out_rows(X: Any, Y: Any, share: float = 0.2, random_state: Any = None) -> tuple[Any, Labels, Any, Labels]:
-    """Split rows in two at random: those to train on, and a ``share`` of them to validate on.
+    """Split rows at random into a training part and a validation part.
+
+    Parameters
+    ----------
+    X, Y : rows and labels
+        The data; Y in any form that :func:`labelgap.observations.as_labels` takes.
+    share : float, default=0.2
+        The share of rows in the validation part.
+    random_state : int, RandomState or None, default=None
+        The seed of the split.
 
     Returns
     -------
     X_train, Y_train, X_valid, Y_valid
-        The labels as :class:`labelgap.Labels`, with the gaps they had.
+        The two parts; the labels are :class:`labelgap.Labels` with the same gaps as Y.
 
     Examples
     --------
@@ -35,17 +44,17 @@ def hold_out_rows(X: Any, Y: Any, share: float = 0.2, random_state: Any = None) 
 
 
 class CellKFold:
-    """Folds of known cells: each is held out once while the others are trained on.
+    """Cross-validation over known cells: each cell is held out once.
 
-    Rows stay whole only by chance: a row has cells in several folds, so a model is asked to fill gaps rather than to
-    label new rows. For the latter scikit-learn's ``KFold`` works with :class:`labelgap.Labels` as it is.
+    The cells of a row are in several folds, so that a model has to fill gaps, not to label new rows. To hold out
+    rows, use scikit-learn's ``KFold``, which supports :class:`labelgap.Labels`.
 
     Parameters
     ----------
-    n_splits : int
-        The number of folds; their sizes differ by one cell at most.
-    random_state : int, RandomState or None
-        Seeds the draw.
+    n_splits : int, default=5
+        Number of folds; their sizes differ by at most one cell.
+    random_state : int, RandomState or None, default=None
+        The seed of the folds.
 
     Examples
     --------
@@ -64,12 +73,12 @@ class CellKFold:
         return self.n_splits
 
     def split(self, Y: Any) -> Iterator[tuple[Labels, Labels]]:
-        """Yield the labels to train on and the labels held out, for each fold."""
+        """Yield the training labels and the held-out labels of each fold."""
         labels = as_labels(Y)
         if not 2 <= self.n_splits <= labels.n_known:
             raise ValueError(
                 f"n_splits={self.n_splits} is out of range; Y has {labels.n_known} known cells, "
-                "so pass from 2 up to that many folds."
+                "so pass an integer from 2 to this number."
             )
         known = labels.known if labels.known is not None else sp.csr_array(np.ones(labels.shape, bool))
         fold = check_random_state(self.random_state).permutation(np.arange(known.nnz) % self.n_splits)
@@ -78,7 +87,7 @@ class CellKFold:
 
 
 class Fold(NamedTuple):
-    """What to train on and what to judge by; ``seen`` are positives of the rows to judge that were trained on."""
+    """Training and validation data; ``seen`` are the training positives of the validation rows."""
 
     X_train: Any
     Y_train: Labels
@@ -87,40 +96,40 @@ class Fold(NamedTuple):
     seen: sp.csr_array | None = None
 
 
-def split(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> Fold:
-    """Hold out a share of the rows, or of the cells or the positives of all rows."""
+def split_data(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> Fold:
+    """Hold out a share of the rows, or a share of the known cells or of the positives of all rows."""
     check_share(share)
     if hold_out == "rows":
         if X is None:
-            raise ValueError("hold_out='rows' needs features to know new rows by; pass X, or hold_out='positives'.")
+            raise ValueError("hold_out='rows' needs the features of new rows; pass X, or hold_out='positives'.")
         return Fold(*hold_out_rows(X, labels, share, random_state))
     rows = np.arange(len(labels)) if X is None else X
     if hold_out == "cells":
         Y_train, Y_valid = hold_out_cells(labels, share, random_state=random_state)
         return Fold(X, Y_train, rows, Y_valid)
     if hold_out == "positives":
-        return _without_positives(X, rows, labels, share, random_state)
+        return _split_positives(X, rows, labels, share, random_state)
     raise ValueError(f"hold_out={hold_out!r} is not known; use 'rows', 'cells' or 'positives'.")
 
 
-def _without_positives(X: Any, rows: Any, labels: Labels, share: float, random_state: Any) -> Fold:
-    """Hold out positives: they look like any absent label, or like an unknown one where some cells are unknown."""
-    kept, held = hold_out_positives(labels, share, random_state=random_state)
-    if held.nnz == 0:
+def _split_positives(X: Any, rows: Any, labels: Labels, share: float, random_state: Any) -> Fold:
+    """Hold out positives; in the training labels they are absent, or unknown if Y has unknown cells."""
+    train, held_out = hold_out_positives(labels, share, random_state=random_state)
+    if held_out.nnz == 0:
         raise ValueError(
-            f"share={share} of the {labels.positives.nnz} positives of Y is none, so that nothing can be judged by "
-            "it; raise share, or pass more positives."
+            f"share={share} of the {labels.positives.nnz} positives of Y is none, so there is nothing to validate "
+            "on; raise share, or pass more positives."
         )
-    known = None if labels.known is None else sp.csr_array(labels.known.astype(np.int8) - held.astype(np.int8))
-    return Fold(X, Labels.of_patterns(kept, known, labels.container), rows, Labels.of_patterns(held), kept)
+    known = None if labels.known is None else sp.csr_array(labels.known.astype(np.int8) - held_out.astype(np.int8))
+    return Fold(X, Labels.of_patterns(train, known, labels.container), rows, Labels.of_patterns(held_out), train)
 
 
 def check_share(share: float) -> None:
-    """Refuse a share that leaves nothing to train on or nothing to judge by."""
+    """Raise ValueError if a share leaves no training data or no validation data."""
     if not 0 < share < 1:
-        raise ValueError(f"share={share} leaves a part empty; pass a number between 0 and 1, such as 0.2.")
+        raise ValueError(f"share={share} leaves one part empty; pass a number between 0 and 1, such as 0.2.")
 
 
-def _restrict(labels: Labels, known: sp.csr_array, kept: NDArray[np.bool_]) -> Labels:
-    cells = sp.csr_array((kept, known.indices, known.indptr), shape=known.shape)
+def _restrict(labels: Labels, known: sp.csr_array, selected: NDArray[np.bool_]) -> Labels:
+    cells = sp.csr_array((selected, known.indices, known.indptr), shape=known.shape)
     return Labels.of_patterns(labels.positives, cells, labels.container)

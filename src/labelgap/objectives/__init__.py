@@ -1,9 +1,9 @@
 """Objectives: data, loss and penalty bound to kernels."""
 
-from labelgap.objectives.cells import label_cells
+from labelgap.objectives.cells import bind_label_cells
+from labelgap.objectives.embeddings import Regression, fit_ridge, regress
 from labelgap.objectives.features import Features
 from labelgap.objectives.problem import Problem, SideData, bind, solve, start
-from labelgap.objectives.regression import Regression, regress, ridge
 
 __all__ = [
     "Features",
@@ -11,9 +11,9 @@ __all__ = [
     "Regression",
     "SideData",
     "bind",
-    "label_cells",
+    "bind_label_cells",
+    "fit_ridge",
     "regress",
-    "ridge",
     "solve",
     "start",
 ]

@@ -1,4 +1,4 @@
-"""Objectives as sums of terms: a sum of objectives is an objective."""
+"""Objectives that combine: penalties, compositions with features, and sums, whose Kronecker forms add up."""
 
 from __future__ import annotations
 
@@ -6,81 +6,82 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
-from labelgap.kernels import matmul, namespace
+from labelgap.kernels import Backend, matmul, namespace
 from labelgap.objectives.features import Identity
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, Scalar, inner
 
-LEAST_WEIGHT, MOST_WEIGHT = 1e-2, 1e2  # of a row in a form that preconditions, relative to the mean
+MIN_ROW_WEIGHT, MAX_ROW_WEIGHT = 1e-2, 1e2  # in a preconditioner, relative to the mean
 
 
-def parabola(value: Scalar, slope: Scalar, curvature: Scalar) -> Callable[[float], Scalar]:
+def make_parabola(value: Scalar, slope: Scalar, curvature: Scalar) -> Callable[[float], Scalar]:
     """Return t ↦ value + t · slope + ½ t² · curvature.
 
-    >>> parabola(1.0, -2.0, 4.0)(0.5)
+    >>> make_parabola(1.0, -2.0, 4.0)(0.5)
     0.5
     """
     return lambda step: value + step * slope + 0.5 * step**2 * curvature
 
 
 class Quadratic(ABC):
-    """A quadratic objective: along a line it is a parabola, whose three numbers cost one model and one product."""
+    """A quadratic objective: a parabola along a line, whose coefficients cost one model and one product."""
 
     @abstractmethod
     def value(self, W: Array) -> Scalar:
-        """f(W)."""
+        """Return f(W)."""
 
     @abstractmethod
     def model(self, W: Array) -> Model:
-        """f, ∇f, the Hessian product and the Kronecker form at W."""
+        """Return f, ∇f, the Hessian product and the Kronecker form at W."""
 
     def along(self, W: Array, S: Array) -> Callable[[float], Scalar]:
-        """t ↦ f(W + t S)."""
+        """Return t ↦ f(W + t S)."""
         model = self.model(W)
-        return parabola(model.value, inner(model.gradient, S), inner(S, model.hessp(S)))
+        return make_parabola(model.value, inner(model.gradient, S), inner(S, model.hessp(S)))
 
 
 @dataclass(frozen=True)
 class Ridge(Quadratic):
-    """½ Σ_i α_i ‖w_i − a_i‖², with one α for all rows or an array of shape (rows, 1); a is 0 unless it is given.
+    """½ Σ_i α_i ‖w_i − a_i‖², with one α for all rows or an array of shape (rows, 1); ``center`` is a, by default 0.
 
     >>> float(Ridge(2.0).value(np.ones((2, 2))))
     4.0
     """
 
     alpha: float | Array
-    at: Array | None = None
+    center: Array | None = None
     separable = True
 
     def value(self, W: Array) -> Scalar:
-        away = W if self.at is None else W - self.at
-        return 0.5 * inner(self.alpha * away, away)
+        offset = W if self.center is None else W - self.center
+        return 0.5 * inner(self.alpha * offset, offset)
 
     def model(self, W: Array) -> Model:
-        away = W if self.at is None else W - self.at
+        offset = W if self.center is None else W - self.center
         alpha = self.alpha if np.ndim(self.alpha) == 0 else namespace(W).astype(self.alpha, W.dtype)
-        gradient = alpha * away
-        return Model(0.5 * inner(gradient, away), gradient, lambda S: alpha * S, Kronecker(self.alpha))
+        gradient = alpha * offset
+        return Model(0.5 * inner(gradient, offset), gradient, lambda S: alpha * S, Kronecker(self.alpha))
 
 
 @dataclass(frozen=True)
 class Anchor(Quadratic):
-    """½ Σ_j (h_j − a_j)ᵀ (w_j M + α_j) (h_j − a_j): what rows that are gone say about a factor.
+    """½ Σ_j (h_j − a_j)ᵀ (w_j M + α_j) (h_j − a_j): a quadratic that replaces the data of past rows.
 
-    The a_j are the minimisers of sums with about these Hessians. It is such a sum, but for a constant, where the sum
-    is of squares: ridge regression learns on from its last solution and the Gram matrix of the rows.
+    The a_j minimise sums over these rows, whose Hessians are about w_j M + α_j. For squared loss the replacement is
+    exact up to a constant: ridge regression continues from its last solution and the Gram matrix of the rows.
 
     Parameters
     ----------
-    at : array of shape (L, k)
+    center : array of shape (L, k)
         The minimisers a_j.
     M : array of shape (k, k)
-        The curvature that all rows of ``at`` share.
+        The curvature that all rows of ``center`` share.
     weights : float, or array of shape (L, 1)
-        w_j, by which it counts in each. One number leaves a Kronecker form that adds up exactly.
+        The weights w_j of M. A single number has a Kronecker form that adds up exactly.
     ridge : float or array of shape (L, 1)
         α_j.
 
@@ -90,31 +91,31 @@ class Anchor(Quadratic):
     2.0
     """
 
-    at: Array
+    center: Array
     M: Array
     weights: Array | float
     ridge: float | Array
     separable = True
 
     def value(self, H: Array) -> Scalar:
-        away = H - self.at
-        return 0.5 * inner(away, self._image(away))
+        offset = H - self.center
+        return 0.5 * inner(offset, self._multiply(offset))
 
     def model(self, H: Array) -> Model:
-        away = H - self.at
-        image = self._image(away)
-        return Model(0.5 * inner(away, image), image, self._image, self.curvature(H))
+        offset = H - self.center
+        image = self._multiply(offset)
+        return Model(0.5 * inner(offset, image), image, self._multiply, self.curvature(H))
 
     def curvature(self, H: Array) -> Kronecker:
-        """The Hessian, which is the same at every H."""
-        return Kronecker(self.ridge, Identity(self.at.shape[0]), self.M, self.weights)
+        """Return the Hessian, which is the same at every H."""
+        return Kronecker(self.ridge, Identity(self.center.shape[0]), self.M, self.weights)
 
-    def _image(self, S: Array) -> Array:
+    def _multiply(self, S: Array) -> Array:
         return self.weights * matmul(S, self.M) + self.ridge * S
 
 
 @dataclass(frozen=True)
-class Composed:
+class Composition:
     """f(A W): an objective in B = A W becomes one in W, with gradient Aᵀ∇f(B) and Hessian product Aᵀ∇²f(B) A S."""
 
     features: LinearMap
@@ -131,7 +132,8 @@ class Composed:
         A = self.features
         value, gradient, hessp, form = self.outer.model(A.times(W))
         form = None if form is None else _compose_form(A, form, W)
-        return Model(value, A.t_times(gradient), lambda S: A.t_times(hessp(A.times(S))), form)
+        coarse = A.coarse
+        return Model(value, A.t_times(gradient), lambda S: coarse.t_times(hessp(coarse.times(S))), form)
 
 
 def mean(values: Any) -> Any:
@@ -144,7 +146,7 @@ def mean(values: Any) -> Any:
 
 
 def _compose_form(A: LinearMap, form: Kronecker, like: Array) -> Kronecker:
-    """Put features in front of a form: what stood for each row becomes a mean, and a ridge becomes data."""
+    """Compose a form with features: weights of rows become their mean, and a ridge becomes part of M."""
     exact = form.exact and np.ndim(form.ridge) == np.ndim(form.weights) == 0
     if form.M is not None and isinstance(form.ridge, float) and form.ridge == 0:
         return Kronecker(0.0, A, mean(form.weights) * form.M, 1.0, exact)
@@ -158,7 +160,7 @@ def _compose_form(A: LinearMap, form: Kronecker, like: Array) -> Kronecker:
 class Sum:
     """f₁ + f₂ + … + constant, all in the same variable: data, penalty, graph.
 
-    Shards of rows are not terms of a sum: they add up below, in the backend, which keeps the Kronecker form exact.
+    Shards of rows are not terms of a sum: the backend adds them up, which keeps the Kronecker form exact.
     """
 
     terms: Sequence[Objective]
@@ -166,7 +168,7 @@ class Sum:
 
     @property
     def separable(self) -> bool:
-        """Whether every term has a Hessian with a block for each row and nothing between them."""
+        """Whether the Hessian of every term is block-diagonal, with a block for each row."""
         return all(term.separable for term in self.terms)
 
     def value(self, W: Array) -> Scalar:
@@ -199,53 +201,53 @@ class Sum:
         return Model(value, gradient, hessp, _add_forms(forms))
 
     def curvature(self, H: Array) -> Kronecker:
-        """The curvature around H, as evidence: a label of which no cell counts has the weight 0."""
-        parts = [term.curvature(H) for term in self.terms]  # type: ignore[attr-defined]
-        whole = reduce(merge, parts)
-        # A term may subtract what another counts. Each label's sum stays positive, but the merged weight may not.
-        return whole if all(_least(part.weights) >= 0 for part in parts) else limited(whole)
+        """Return the curvature at H; a label without known cells has the weight 0."""
+        forms = [term.curvature(H) for term in self.terms]  # type: ignore[attr-defined]
+        merged = reduce(merge_forms, forms)
+        # A term may subtract what another adds. Each label's sum stays positive, but the merged weight may not.
+        return merged if all(_minimum(form.weights) >= 0 for form in forms) else limit_row_weights(merged)
 
 
-def _least(values: Any) -> float:
+def _minimum(values: Any) -> float:
     return values if np.ndim(values) == 0 else float(namespace(values).min(values))
 
 
 def _add_forms(parts: list[Kronecker | None]) -> Kronecker | None:
-    """Add Kronecker forms: exactly while they share what allows it, else near enough to precondition."""
+    """Add Kronecker forms: exactly if they share features and M or weights, else approximately."""
     data: list[Kronecker] = []
-    ridge, exact, known = 0.0, True, 0
+    ridge, exact, n_forms = 0.0, True, 0
     for part in parts:
         exact = exact and part is not None and part.exact
         if part is not None:
-            ridge, known = ridge + part.ridge, known + 1
+            ridge, n_forms = ridge + part.ridge, n_forms + 1
             if part.features is not None:
                 data.append(part)
     if not data:
-        return Kronecker(ridge, exact=exact) if known else None
+        return Kronecker(ridge, exact=exact) if n_forms else None
     merged = data[0]
     if len(data) > 1:
-        merged, together = _merge_alike(data)
-        exact = exact and merged.exact and together
+        merged, complete = _merge_same_features(data)
+        exact = exact and merged.exact and complete
     assert merged.features is not None
     if np.ndim(ridge) and not merged.features.is_identity:
         ridge, exact = float(mean(ridge)), False
     return replace(merged, ridge=ridge, exact=exact)
 
 
-def _merge_alike(data: list[Kronecker]) -> tuple[Kronecker, bool]:
-    """Merge the forms with the features of the largest, and say whether these are all of them."""
+def _merge_same_features(data: list[Kronecker]) -> tuple[Kronecker, bool]:
+    """Merge the forms that have the features of the largest; return whether these are all forms."""
     merged, count = data[0], 1
     for part in data[1:]:
         if part.features == merged.features:
-            merged, count = merge(merged, part), count + 1
-    if count < len(data):  # which of them is largest is only then worth reading from the device
-        largest = max(data, key=_size)
-        alike = [part for part in data if part.features == largest.features]
-        merged, count = reduce(merge, alike), len(alike)
-    return merged if merged.exact or count == 1 else limited(merged), count == len(data)
+            merged, count = merge_forms(merged, part), count + 1
+    if count < len(data):  # only now read the sizes from the device
+        largest = max(data, key=_compute_size)
+        same = [part for part in data if part.features == largest.features]
+        merged, count = reduce(merge_forms, same), len(same)
+    return merged if merged.exact or count == 1 else limit_row_weights(merged), count == len(data)
 
 
-def _size(part: Kronecker) -> float:
+def _compute_size(part: Kronecker) -> float:
     return float(mean(part.weights) * _trace(part.M))
 
 
@@ -254,36 +256,128 @@ def _trace(M: Array) -> Array:
     return xp.linalg.trace(M, dtype=xp.float64)
 
 
-def merge(a: Kronecker, b: Kronecker) -> Kronecker:
-    """Return diag(v) ⊗ M₁ + diag(w) ⊗ M₂ as one form, exactly where v and w are numbers.
+def merge_forms(a: Kronecker, b: Kronecker) -> Kronecker:
+    """Return diag(v) ⊗ M₁ + diag(w) ⊗ M₂ as one form, which is exact if v and w are numbers.
 
-    Otherwise the product of the margins stands for it: M = v̄ M₁ + w̄ M₂, and each row has the weight that gives its
-    block the right trace, 1 in the mean.
+    Otherwise it is approximated by the product of its margins: M = v̄ M₁ + w̄ M₂, and weights of mean 1 that give each
+    row's block the right trace.
 
-    >>> form = merge(Kronecker(M=np.eye(2), weights=2.0), Kronecker(M=np.ones((2, 2)), weights=0.5))
+    >>> form = merge_forms(Kronecker(M=np.eye(2), weights=2.0), Kronecker(M=np.ones((2, 2)), weights=0.5))
     >>> form.M, form.weights
     (array([[2.5, 0.5],
            [0.5, 2.5]]), 1.0)
     """
     M = mean(a.weights) * a.M + mean(b.weights) * b.M
     exact = a.exact and b.exact and np.ndim(a.weights) == np.ndim(b.weights) == 0
-    total = 0.0 if exact else _size(a) + _size(b)
+    total = 0.0 if exact else _compute_size(a) + _compute_size(b)
     if total <= 0:
         return Kronecker(0.0, a.features, M, 1.0, exact)
-    few, many = (b, a) if np.ndim(a.weights) else (a, b)  # an array comes first: it takes numbers of any library
-    weights = (many.weights * _trace(many.M) + few.weights * _trace(few.M)) / total
+    scalar, array = (
+        (b, a) if np.ndim(a.weights) else (a, b)
+    )  # an array first: its operators accept scalars of any library
+    weights = (array.weights * _trace(array.M) + scalar.weights * _trace(scalar.M)) / total
     return Kronecker(0.0, a.features, M, weights, False)
 
 
-def limited(merged: Kronecker) -> Kronecker:
-    """Return a merged form in which no row counts for next to nothing, or for nearly all.
+def limit_row_weights(merged: Kronecker) -> Kronecker:
+    """Clip the row weights of a merged form, so that each of its blocks has an inverse.
 
-    Its blocks have an inverse then, whatever the product of the margins made of them.
-
-    >>> limited(Kronecker(M=np.eye(2), weights=np.array([[-1.0], [0.5], [3.5]]), exact=False)).weights.ravel()
+    >>> form = Kronecker(M=np.eye(2), weights=np.array([[-1.0], [0.5], [3.5]]), exact=False)
+    >>> limit_row_weights(form).weights.ravel()
     array([0.01, 0.5 , 3.5 ])
     """
     if np.ndim(merged.weights) == 0:
-        return replace(merged, weights=min(max(merged.weights, LEAST_WEIGHT), MOST_WEIGHT))
-    weights = namespace(merged.weights).clip(merged.weights, LEAST_WEIGHT, MOST_WEIGHT)
+        return replace(merged, weights=min(max(merged.weights, MIN_ROW_WEIGHT), MAX_ROW_WEIGHT))
+    weights = namespace(merged.weights).clip(merged.weights, MIN_ROW_WEIGHT, MAX_ROW_WEIGHT)
     return replace(merged, weights=weights)
+
+
+# --- similarity graphs ----------------------------------------------------------------------------------------------
+
+
+def compute_laplacian(S: Any) -> sp.csr_array:
+    """Return D − S̄ for the symmetric part S̄ = (S + Sᵀ)/2 of a similarity matrix and its row sums D.
+
+    Self-loops cancel out; a node without neighbours has a row of zeros.
+
+    >>> compute_laplacian(sp.csr_array([[5.0, 2.0], [0.0, 0.0]])).toarray()
+    array([[ 1., -1.],
+           [-1.,  1.]])
+    """
+    S = sp.csr_array(S, dtype=float)
+    symmetric = sp.csr_array((S + S.T) / 2)
+    symmetric.setdiag(0)
+    symmetric.eliminate_zeros()
+    return sp.csr_array(sp.diags_array(symmetric.sum(axis=1)) - symmetric)
+
+
+class Graph(NamedTuple):
+    """The Laplacian of a similarity matrix and its degrees (n×1), bound to a backend once for many penalties."""
+
+    kernels: Backend
+    laplacian: Any
+    degrees: Array
+
+    @classmethod
+    def of(cls, similarity: Any, kernels: Backend, dtype: Any) -> Graph:
+        """Bind a similarity matrix to a backend."""
+        matrix = compute_laplacian(similarity)
+        degrees = kernels.rows(matrix.diagonal()[:, None], np.float64)
+        return cls(kernels, kernels.prepare_graph(matrix, dtype), degrees)
+
+
+class GraphPenalty(Quadratic):
+    """(γ/2) tr(BᵀLB) = (γ/4) Σ S̄_ij ‖b_i − b_j‖², with L the Laplacian of a similarity matrix S.
+
+    Its Kronecker form is its diagonal, γ times the degrees.
+
+    >>> from labelgap.kernels import get_backend
+    >>> graph = Graph.of(sp.csr_array([[0.0, 1.0], [1.0, 0.0]]), get_backend("cpu"), np.float64)
+    >>> float(GraphPenalty(graph, 2.0).value(np.array([[3.0], [1.0]])))
+    4.0
+    """
+
+    separable = False
+
+    def __init__(self, graph: Graph, gamma: float) -> None:
+        self.graph, self.gamma = graph, gamma
+
+    def _multiply(self, B: Array) -> Array:
+        image = self.graph.kernels.spmm(self.graph.laplacian, B)
+        image *= self.gamma
+        return image
+
+    def value(self, B: Array) -> Scalar:
+        return 0.5 * inner(B, self._multiply(B))
+
+    def model(self, B: Array) -> Model:
+        image = self._multiply(B)
+        form = Kronecker(self.gamma * self.graph.degrees, exact=False)
+        return Model(0.5 * inner(B, image), image, self._multiply, form)
+
+
+def check_graph(name: str, graph: Any, size: int) -> sp.csr_array:
+    """Return a similarity matrix as CSR; raise ValueError if it is not a valid one.
+
+    >>> check_graph("row_graph", np.ones((2, 3)), 2)
+    Traceback (most recent call last):
+        ...
+    ValueError: row_graph has shape (2, 3); pass a square similarity matrix, a row for each of the 2 nodes.
+    """
+    try:
+        if np.iscomplexobj(graph.data if sp.issparse(graph) else graph):
+            raise TypeError("its weights are complex")
+        matrix = sp.csr_array(graph, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} is not a similarity matrix ({error}); pass a sparse or dense square one."
+        ) from error
+    if matrix.shape != (size, size):
+        raise ValueError(
+            f"{name} has shape {matrix.shape}; pass a square similarity matrix, a row for each of the {size} nodes."
+        )
+    if not np.isfinite(matrix.data).all():
+        raise ValueError(f"{name} holds NaN or infinity; pass finite similarities.")
+    if (matrix.data < 0).any():
+        raise ValueError(f"{name} holds a negative weight, {matrix.data.min():g}; pass similarities of at least 0.")
+    return matrix

@@ -1,4 +1,4 @@
-"""What stands left of a factor: sparse or dense features, nothing (the identity), with or without a constant."""
+"""The matrices that multiply factors: sparse or dense features, with or without a constant, and the identity."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import scipy.sparse as sp
 from labelgap.kernels import Backend, matmul, matmul_t, namespace
 from labelgap.solvers.base import Array, LinearMap
 
-# The order up to which an eigendecomposition pays for itself: 6 s at 5,000 on two cores, and eight times as long at
-# twice that, where a dozen column-wise CG products in each alternation cost less.
-EIGEN_LIMIT = 6_000
-GRAM_BLOCK = 256
+# The order up to which an eigendecomposition pays for itself: 6 s at 5,000 on two cores. It takes eight times as long
+# at 10,000, where a dozen column-wise CG products in each alternation cost less.
+MAX_EIGEN_ORDER = 6_000
+GRAM_BLOCK_COLUMNS = 256
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A, and everything where it is ``complete``.
+    """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A, or the whole space if it is ``complete``.
 
-    ``values`` has shape (r, 1). That of the identity is a number, and has no vectors.
+    ``values`` has shape (r, 1). For the identity it is a number, without vectors.
     """
 
     values: Array
@@ -32,16 +32,16 @@ class Spectrum:
     complete: bool = True
 
     def rotate(self, R: Array) -> Array:
-        """Vᵀ R."""
+        """Return Vᵀ R."""
         return R if self.vectors is None else matmul_t(self.vectors, R)
 
     def restore(self, Z: Array) -> Array:
-        """V Z."""
+        """Return V Z."""
         return Z if self.vectors is None else matmul(self.vectors, Z)
 
 
 class Identity:
-    """A = I: a factor without features, such as that of the labels."""
+    """The identity, for a factor without features, such as that of the labels."""
 
     is_identity = True
 
@@ -53,6 +53,10 @@ class Identity:
 
     def __hash__(self) -> int:
         return hash(self.shape)
+
+    @property
+    def coarse(self) -> Identity:
+        return self
 
     def times(self, W: Array) -> Array:
         return W
@@ -68,14 +72,14 @@ class Identity:
 
 
 class Features:
-    """A sparse or dense feature matrix X (n×d) bound to its kernels, with a constant feature 1 if asked for.
+    """A sparse or dense feature matrix X (n×d) bound to a backend, optionally with a constant feature 1.
 
     Parameters
     ----------
     X : sparse matrix or array
         The features.
     backend : Backend
-        Where they are.
+        The backend of their device.
     dtype : type
         Their precision.
     constant : bool
@@ -100,7 +104,7 @@ class Features:
         self.shape = (X.shape[0], X.shape[1] + self.constant)
 
     def times(self, W: Array) -> Array:
-        """A W."""
+        """Return A W."""
         if not self.constant:
             return self._times(self.matrix, W)
         product = self._times(self.matrix, W[:-1, :])
@@ -108,16 +112,21 @@ class Features:
         return product
 
     def t_times(self, B: Array) -> Array:
-        """Aᵀ B."""
+        """Return Aᵀ B."""
         product = self._t_times(self.matrix, B)
         if not self.constant:
             return product
         xp = namespace(B)
-        sums = xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), B.dtype)
+        sums = xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), product.dtype)
         return namespace(product).concat([product, sums])
 
+    @property
+    def coarse(self) -> LinearMap:
+        """The same matrix, whose products may round their arguments."""
+        return CoarseProducts(self) if self.sparse else self
+
     def column_squares(self) -> Array:
-        """The squared norm of each column, float64, (d, 1)."""
+        """Return the squared norm of each column, float64, (d, 1)."""
         return self._squares
 
     @cached_property
@@ -132,7 +141,7 @@ class Features:
         return namespace(squares).concat([squares, 0 * squares[:1, :] + float(self.shape[0])])
 
     def gram(self) -> Array:
-        """AᵀA, dense and float64."""
+        """Return AᵀA, dense and float64."""
         xp = namespace(self.matrix) if not self.sparse else None
         inner = self.kernels.gram(self.matrix if xp is None else xp.astype(self.matrix, xp.float64))
         if not self.constant:
@@ -144,57 +153,148 @@ class Features:
         return xp.concat([xp.concat([inner, sums], axis=1), xp.concat([sums.T, count], axis=1)])
 
     def outer_gram(self) -> Array:
-        """AAᵀ, dense and float64."""
+        """Return AAᵀ, dense and float64."""
         if self.sparse:
             outer = self.kernels.gram(self.kernels.transpose(self.matrix))
         else:
-            whole = self.kernels.array(self.kernels.to_numpy(self.matrix), np.float64)
-            outer = matmul(whole, whole.T)
+            dense = self.kernels.array(self.kernels.to_numpy(self.matrix), np.float64)
+            outer = matmul(dense, dense.T)
         return outer + 1.0 if self.constant else outer
 
     @cached_property
-    def kept_gram(self) -> Array:
-        """AᵀA, made once: for features that are few."""
+    def cached_gram(self) -> Array:
+        """AᵀA, computed once; for few features."""
         return self.gram()
 
     def weighted_gram(self, rows: Array | float) -> Array:
-        """Aᵀ diag(rows) A, dense and float64, some columns after the other where each row has its own weight."""
+        """Return Aᵀ diag(rows) A, dense and float64; in blocks of columns if each row has its own weight."""
         if np.ndim(rows) == 0:
-            return rows * self.kept_gram
+            return rows * self.cached_gram
         d = self.shape[1]
         units, parts = np.eye(d), []
-        for start in range(0, d, GRAM_BLOCK):
-            block = self.kernels.array(units[:, start : start + GRAM_BLOCK], np.float64)
+        for start in range(0, d, GRAM_BLOCK_COLUMNS):
+            block = self.kernels.array(units[:, start : start + GRAM_BLOCK_COLUMNS], np.float64)
             parts.append(self.t_times(rows * self.times(block)))
         return namespace(parts[0]).concat(parts, axis=1)
 
     def spectrum(self) -> Spectrum | None:
-        """The eigenvectors of AᵀA, found once; None where they would cost more than they save."""
-        return self._spectrum if min(self.shape) <= EIGEN_LIMIT else None
+        """Return the eigenvectors of AᵀA, computed once; None if they would cost more than they save."""
+        return self._spectrum if min(self.shape) <= MAX_EIGEN_ORDER else None
 
     @cached_property
     def _spectrum(self) -> Spectrum:
-        """Through the smaller of AᵀA and AAᵀ, in float64: small eigenvalues matter next to a ridge."""
+        """The eigenvectors by the smaller of AᵀA and AAᵀ, in float64: small eigenvalues matter next to a ridge."""
         n, d = self.shape
         values, vectors = self.kernels.eigh(self.gram() if d <= n else self.outer_gram())
         xp = namespace(values)
         values = xp.where(values > 0, values, 0.0)
         if d > n:
-            # A direction is Aᵀu / √value: below this its rounding error would outweigh it.
-            least = float(max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2))
-            dropped = n - int(xp.count_nonzero(values > least * values[-1]))
+            # A direction is Aᵀu / √value, whose rounding error would dominate below this value.
+            min_value = float(max(n * np.finfo(float).eps, (100 * np.finfo(self.dtype).eps) ** 2))
+            dropped = n - int(xp.count_nonzero(values > min_value * values[-1]))
             values = values[dropped:]
             vectors = self.t_times(self.kernels.rows(vectors[:, dropped:], self.dtype)) / xp.sqrt(values)
         return Spectrum(values[:, None], self.kernels.array(vectors, self.dtype), values.shape[0] == d)
 
 
-class Undecomposed:
-    """The same matrix for a few products, for which its eigenvectors would cost more than they save."""
+class WithoutConstant:
+    """The features X left after a ridge regression on [X, 1] is solved for its constant b.
+
+    With s = Xᵀ1, b = (1ᵀy − sᵀw) / (n + ρ), and w solves (XᵀX − s sᵀ / (n + ρ) + ρI) w = Xᵀy − s 1ᵀy / (n + ρ).
+    The matrix is AᵀA + ρI of A = X − t 1 sᵀ, t = (1 − √(ρ / (n + ρ))) / n. Without its largest eigenvalue, which is
+    about n, conjugate gradients on text take about half the steps.
+
+    Parameters
+    ----------
+    features : Features
+        [X, 1].
+    ridge : float
+        ρ ≥ 0, for w and b.
+
+    Examples
+    --------
+    >>> from labelgap.kernels import get_backend
+    >>> X = Features(np.array([[2.0], [4.0]]), get_backend(), float, constant=True)
+    >>> WithoutConstant(X, 0.0).times(np.ones((1, 1))).ravel()
+    array([-1.,  1.])
+    """
+
+    is_identity = False
+
+    def __init__(self, features: Any, ridge: float) -> None:
+        n, d = features.shape
+        self.shape = (n, d - 1)
+        self._times, self._t_times, self._matrix = features._times, features._t_times, features.matrix
+        ones = features.kernels.rows(np.ones((n, 1)), features.dtype)
+        self._sums = features.t_times(ones)[:-1, :]
+        self._total = n + ridge
+        self._shift = (1 - (ridge / self._total) ** 0.5) / n
+        squares = features.column_squares()[:-1, :]
+        xp = namespace(squares)
+        sums = xp.astype(self._sums, xp.float64)
+        self._squares = xp.maximum(squares - sums * sums / self._total, 0 * squares)
+
+    @property
+    def coarse(self) -> WithoutConstant:
+        """The same matrix."""
+        return self
+
+    def times(self, W: Array) -> Array:
+        """Return A W."""
+        product = self._times(self._matrix, W)
+        product -= self._shift * matmul_t(self._sums, W)
+        return product
+
+    def t_times(self, B: Array) -> Array:
+        """Return Aᵀ B."""
+        xp = namespace(B)
+        product = self._t_times(self._matrix, B)
+        product -= self._shift * self._sums * xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), B.dtype)
+        return product
+
+    def column_squares(self) -> Array:
+        """Return the squared norm of each column, float64, (d, 1)."""
+        return self._squares
+
+    def spectrum(self) -> None:
+        return None
+
+    def reduce(self, right: Array) -> Array:
+        """Return the right side of w from [X, 1]ᵀ y."""
+        return right[:-1, :] - self._sums * (right[-1:, :] / self._total)
+
+    def restore(self, W: Array, totals: Array) -> Array:
+        """Return w with its constant below; ``totals`` are 1ᵀy."""
+        constants = (totals - matmul_t(self._sums, W)) / self._total
+        return namespace(W).concat([W, constants])
+
+
+class CoarseProducts:
+    """Sparse features whose products round their arguments, if the backend is faster with fewer digits.
+
+    Conjugate gradients need few digits: the gradient at the next point is exact again.
+    """
+
+    is_identity = False
+
+    def __init__(self, features: Features) -> None:
+        self.features, self.shape, self.coarse = features, features.shape, self
+        self.column_squares, self.spectrum = features.column_squares, features.spectrum
+
+    def times(self, W: Array) -> Array:
+        return self.features.times(self.features.kernels.coarse(W))
+
+    def t_times(self, B: Array) -> Array:
+        return self.features.t_times(self.features.kernels.coarse(B))
+
+
+class ProductsOnly:
+    """A matrix without its eigenvectors, which would cost more than a few products."""
 
     is_identity = False
 
     def __init__(self, features: LinearMap) -> None:
-        self.features, self.shape = features, features.shape
+        self.features, self.shape, self.coarse = features, features.shape, features.coarse
         self.times, self.t_times, self.column_squares = features.times, features.t_times, features.column_squares
 
     def spectrum(self) -> None:
@@ -202,10 +302,10 @@ class Undecomposed:
 
 
 @contextmanager
-def numbers_in_range(dtype: Any) -> Iterator[None]:
-    """Say what to do about features whose products overflow, or vanish."""
+def explain_overflow(dtype: Any) -> Iterator[None]:
+    """Turn overflows and singular matrices in the block into a ValueError about the scale of the features."""
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows shows in what it makes
+        with np.errstate(over="ignore", invalid="ignore"):  # overflows show in the results
             yield
     except (FloatingPointError, np.linalg.LinAlgError) as error:
         raise ValueError(

@@ -1,10 +1,10 @@
-"""The one problem, as a value, and the plain functions on it: start, solve.
+"""The problem that LEML and OneClassMF minimise, and the functions on it: bind, start, solve.
 
     F(W, H) = Σ over cells of ℓ(Y_ij, x_iᵀ W Hᵀ z_j) + (α_W/2) ‖W‖² + (α_H/2) ‖H‖²
               + (γ/2) tr(BᵀL B) + (γ_H/2) tr(CᵀL_H C),            B = X W,  C = Z H
 
-An estimator validates, binds its data, makes a problem, solves it and stores the factors. Where the data live (which
-device, how many shards) is decided by the backend that they are bound to, and nowhere after.
+An estimator validates its data, binds them, makes a problem, solves it and stores the factors. The backend of the
+bound data alone decides where they are: on which device, in how many shards.
 """
 
 from __future__ import annotations
@@ -18,34 +18,33 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.checkpoints import slot
-from labelgap.kernels import Backend, get_backend, matmul, namespace, qr, svd, whole
-from labelgap.objectives.base import Composed, Ridge, Sum
-from labelgap.objectives.cells import Cells, Weights
-from labelgap.objectives.features import Features, Identity, Undecomposed, numbers_in_range
-from labelgap.objectives.graph import Graph, GraphPenalty
+from labelgap.kernels import Backend, get_backend, get_label_backend, matmul, namespace, qr, svd
+from labelgap.objectives.base import Composition, Graph, GraphPenalty, Ridge, Sum
+from labelgap.objectives.cells import BoundCells, Weights
+from labelgap.objectives.features import Features, Identity, ProductsOnly, explain_overflow
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 from labelgap.solvers import TRON, Direct, Fit, GradientDescent, NewtonCG, Solver, Status, alternate
 from labelgap.solvers.base import Array, LinearMap, Objective, Scalar
-from labelgap.solvers.subspace import leading_right_vectors
+from labelgap.solvers.spectral import find_right_vectors
 
 SOLVERS: dict[str, Callable[[], Solver]] = {"direct": Direct, "cg": NewtonCG, "tron": TRON, "gd": GradientDescent}
 
 
 @dataclass(frozen=True)
 class SideData:
-    """What is given of rows and labels beside features and cells; None where it is not.
+    """Optional data about rows and labels besides features and cells; None if absent.
 
     Attributes
     ----------
     row_graph : sparse matrix of shape (n, n)
-        Similarities of rows.
+        Similarities between rows.
     label_graph : sparse matrix of shape (L, L)
-        Similarities of labels.
+        Similarities between labels.
     label_features : matrix of shape (L, e)
         Features Z of labels.
     row_weights : array of shape (n,)
-        How much each row counts.
+        The weight of each row.
     """
 
     row_graph: Any = None
@@ -53,25 +52,24 @@ class SideData:
     label_features: Any = None
     row_weights: Any = None
 
-    def of_rows(self, rows: Any) -> SideData:
-        """Return what belongs to some of the rows, and to all labels."""
+    def select_rows(self, rows: Any) -> SideData:
+        """Return the data of some rows, and of all labels."""
         graph, weights = self.row_graph, self.row_weights
         if graph is not None:
             graph = sp.csr_array(graph)[rows][:, rows]
         return replace(self, row_graph=graph, row_weights=None if weights is None else np.asarray(weights)[rows])
 
     @property
-    def given(self) -> list[str]:
-        """The names of what is given."""
+    def names(self) -> list[str]:
+        """The names of the data that are present."""
         return [name for name, value in vars(self).items() if value is not None]
 
 
 @dataclass(frozen=True)
 class BoundData:
-    """Validated rows, labels and side data, bound to a backend: what all problems on the same rows share.
+    """Validated rows, labels and side data, bound to a backend, for any number of problems on the same rows.
 
-    Eigenvectors, transposes and Laplacians are kept with it, so that they are computed once for any number of
-    problems.
+    Its features, cells and graphs cache eigenvectors, transposes and Laplacians, which are computed once.
     """
 
     backend: Backend
@@ -88,24 +86,24 @@ class BoundData:
 def bind(
     X: Any, labels: Labels, backend: Backend, dtype: Any, *, constant: bool, side: SideData | None = None
 ) -> BoundData:
-    """Bind validated data; X is None for rows without features."""
+    """Bind validated data to a backend; X is None for rows without features."""
     (n, L), side = labels.shape, side or SideData()
     Z, rows, weights = side.label_features, side.row_graph, side.row_weights
     return BoundData(
         backend,
         labels,
         Identity(n) if X is None else Features(X, backend, dtype, constant=constant),
-        Identity(L) if Z is None else Features(Z, whole(backend), dtype),
+        Identity(L) if Z is None else Features(Z, get_label_backend(backend), dtype),
         dtype,
         None if rows is None else Graph.of(rows, backend, dtype),
-        None if side.label_graph is None else Graph.of(side.label_graph, whole(backend), dtype),
+        None if side.label_graph is None else Graph.of(side.label_graph, get_label_backend(backend), dtype),
         Weights() if weights is None else Weights(np.asarray(weights, float)[:, None]),
         side,
     )
 
 
 class Penalties(NamedTuple):
-    """α of W and of H: numbers, or columns with one for each row of the factor."""
+    """α of W and of H: a number, or a column with one for each row of the factor."""
 
     left: float | Array
     right: float | Array
@@ -113,43 +111,41 @@ class Penalties(NamedTuple):
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised.
-
-    H given W is the same problem seen from the other side, so there is one construction for both factors.
+    """The problem as a value. Transposed cells give the objective in H, so both factors share one construction.
 
     Attributes
     ----------
     backend : Backend
-        Where the arrays live.
-    cells : Cells
-        The label cells that count.
+        The backend of the arrays.
+    cells : BoundCells
+        The label cells in the sum.
     left, right : LinearMap
         Features of the rows (X) and of the labels (Z).
     penalties : Penalties
         α_W and α_H.
     left_terms, right_terms : sequence of Objective
-        Further terms in B and in C, such as a graph's.
-    blank_cells : Cells or None
-        The cells of one label that none of the rows has; None where they would not be known.
+        Further terms in B and in C, such as a graph penalty.
+    blank_cells : BoundCells or None
+        The cells of a label without positives; None if they would be unknown.
     precompute : bool or "auto"
-        Make the d×d matrix Xᵀ diag(p) X of a squared term over all cells beforehand; "auto" does so where that saves
-        work, d² + dk < nk (002, eq. 1.5).
+        Whether to precompute the d×d matrix Xᵀ diag(p) X of a squared term over all cells; "auto" does so if that
+        saves work, d² + dk < nk (002, eq. 1.5).
     """
 
     backend: Backend
-    cells: Cells
+    cells: BoundCells
     left: LinearMap
     right: LinearMap
     penalties: Penalties
     left_terms: Sequence[Objective] = ()
     right_terms: Sequence[Objective] = ()
-    blank_cells: Cells | None = None
+    blank_cells: BoundCells | None = None
     precompute: bool | Literal["auto"] = False
 
     @classmethod
     def of(
         cls,
-        cells: Cells,
+        cells: BoundCells,
         left: LinearMap,
         right: LinearMap | None = None,
         *,
@@ -158,79 +154,79 @@ class Problem:
         backend: Backend | None = None,
         **others: Any,
     ) -> Problem:
-        """Return the problem of bound cells and features, with labels that have no features unless they are given."""
+        """Return the problem of bound cells and features; without ``right`` the labels have no features."""
         right = Identity(cells.shape[1]) if right is None else right
         penalties = Penalties(alpha, alpha if alpha_labels is None else alpha_labels)
         return cls(get_backend() if backend is None else backend, cells, left, right, penalties, **others)
 
-    def given_right(self, H: Array) -> Objective:
-        """F(·, H), an objective in W."""
+    def objective_in_left(self, H: Array) -> Objective:
+        """Return F(·, H), an objective in W."""
         C = self.right.times(H)
-        data = self._composed(self.left, self.cells.given(C), self.left_terms, H.shape[1])
-        others = Ridge(self.penalties.right).value(H)
+        data = self._compose(self.left, self.cells.objective_in_left(C), self.left_terms, H.shape[1])
+        constant = Ridge(self.penalties.right).value(H)
         if self.right_terms:
-            others = others + Sum(self.right_terms).value(C)
-        return Sum([data, Ridge(self.penalties.left)], others)
+            constant = constant + Sum(self.right_terms).value(C)
+        return Sum([data, Ridge(self.penalties.left)], constant)
 
-    def given_left(self, W: Array) -> Objective:
-        """F(W, ·), an objective in H."""
+    def objective_in_right(self, W: Array) -> Objective:
+        """Return F(W, ·), an objective in H."""
         B = self.left.times(W)
-        data = self._composed(self.right, self.cells.T.given(B), self.right_terms, W.shape[1])
-        others = Ridge(self.penalties.left).value(W)
+        data = self._compose(self.right, self.cells.T.objective_in_left(B), self.right_terms, W.shape[1])
+        constant = Ridge(self.penalties.left).value(W)
         if self.left_terms:
-            others = others + Sum(self.left_terms).value(B)
-        return Sum([data, Ridge(self.penalties.right)], others)
+            constant = constant + Sum(self.left_terms).value(B)
+        return Sum([data, Ridge(self.penalties.right)], constant)
 
-    def _composed(self, features: LinearMap, data: Objective, terms: Sequence[Objective], k: int) -> Objective:
-        """Compose with features; the identity would only hide that the rows are independent."""
+    def _compose(self, features: LinearMap, data: Objective, terms: Sequence[Objective], k: int) -> Objective:
+        """Compose with features, except with the identity, which would hide that the rows are independent."""
         objective = Sum([data, *terms]) if terms else data
         if features.is_identity:
             return objective
         n, d = features.shape
         precompute = d * d + d * k < n * k if self.precompute == "auto" else self.precompute
-        return _precomputed(features, objective) if precompute else Composed(features, objective)
+        return _compose_terms(features, objective) if precompute else Composition(features, objective)
 
     def value(self, W: Array, H: Array) -> Scalar:
-        """F(W, H)."""
-        return self.given_left(W).value(H)
+        """Return F(W, H)."""
+        return self.objective_in_right(W).value(H)
 
     @property
     def exact(self) -> bool:
-        """Whether each half step is a quadratic with a Kronecker Hessian, which :class:`Direct` solves."""
+        """Whether each half step is a quadratic with a Kronecker Hessian, as :class:`Direct` requires."""
         one_penalty = np.ndim(self.penalties.left) == np.ndim(self.penalties.right) == 0
         return self.cells.quadratic and one_penalty and not self.left_terms and not self.right_terms
 
-    def solver(self, name: str) -> Solver:
-        """Return the solver of a name; "auto" is direct where it applies, else cg."""
+    def make_solver(self, name: str) -> Solver:
+        """Return the solver of a name; "auto" is direct if it applies, else cg."""
         if name == "auto":
             name = "direct" if self.exact else "cg"
         return SOLVERS[name]()
 
-    def for_few_steps(self) -> Problem:
+    def without_eigenvectors(self) -> Problem:
         """Return the problem without XᵀX and its eigenvectors, which cost more than a few steps."""
-        left, right = (side if side.is_identity else Undecomposed(side) for side in (self.left, self.right))
+        left, right = (side if side.is_identity else ProductsOnly(side) for side in (self.left, self.right))
         return replace(self, left=left, right=right, precompute=False)
 
-    def factors(self, W: Any, H: Any, dtype: Any) -> Fit:
-        """Return factors that are NumPy arrays as a start on the device."""
+    def make_fit(self, W: Any, H: Any, dtype: Any) -> Fit:
+        """Copy NumPy factors to the device, as a start."""
         left = self.backend.rows if self.left.is_identity else self.backend.array
         return Fit(left(W, dtype), self.backend.array(H, dtype))
 
     def balance(self, W: Array, H: Array) -> tuple[Array, Array, float]:
         """Rewrite W Hᵀ = U S Vᵀ as factors with the least penalty: √S on each side, weighted by the α's.
 
-        The scores stay, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value. Further terms
-        need not be indifferent to it, so the factors are taken only where F falls by it.
+        Scores do not change, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value. Further
+        terms may rise, so the new factors are returned only if F falls. The last result is the decrease of F.
         """
         a, b = self.penalties
         if np.ndim(a) or np.ndim(b) or a <= 0 or b <= 0:
             return W, H, 0.0
-        new_W, new_H = balanced(W, H, (b / a) ** 0.25)
+        new_W, new_H = balance_factors(W, H, (b / a) ** 0.25)
         gain = float(self._penalty(W, H) - self._penalty(new_W, new_H))
         return (new_W, new_H, gain) if gain > 0 else (W, H, 0.0)
 
     def _penalty(self, W: Array, H: Array) -> Scalar:
-        """All of F but the cells."""
+        """Return F without the sum over cells."""
         penalty = Ridge(self.penalties.left).value(W) + Ridge(self.penalties.right).value(H)
         if self.left_terms:
             penalty = penalty + Sum(self.left_terms).value(self.left.times(W))
@@ -239,32 +235,32 @@ class Problem:
         return penalty
 
 
-def _precomputed(features: LinearMap, objective: Objective) -> Objective:
-    """Compose with features, each term by itself, so that those that can make their d×d matrix beforehand."""
+def _compose_terms(features: LinearMap, objective: Objective) -> Objective:
+    """Compose each term of a sum with features; terms that can precompute their d×d matrix do so."""
     if isinstance(objective, Sum):
-        return Sum([_precomputed(features, term) for term in objective.terms], objective.constant)
-    composed = getattr(objective, "composed", None)
-    return composed(features) if composed is not None else Composed(features, objective)
+        return Sum([_compose_terms(features, term) for term in objective.terms], objective.constant)
+    precompute = getattr(objective, "precompute", None)
+    return precompute(features) if precompute is not None else Composition(features, objective)
 
 
-def balanced(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
-    """Return U √S · ratio and V √S / ratio for W Hᵀ = U S Vᵀ, by way of k×k matrices."""
+def balance_factors(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
+    """Return U √S · ratio and V √S / ratio for W Hᵀ = U S Vᵀ, computed from k×k matrices."""
     (QW, RW), (QH, RH) = qr(W), qr(H)
     U, S, Vt = svd(RW @ RH.T)
     root = namespace(S).sqrt(S)
     width, missing = S.shape[0], W.shape[1] - S.shape[0]
     new_W, new_H = matmul(QW, U[:, :width] * (root * ratio)), matmul(QH, Vt.T[:, :width] * (root / ratio))
-    return (_padded(new_W, missing), _padded(new_H, missing)) if missing else (new_W, new_H)
+    return (_append_zeros(new_W, missing), _append_zeros(new_H, missing)) if missing else (new_W, new_H)
 
 
-def _padded(factor: Array, columns: int) -> Array:
-    """Append columns of zeros: a product of less than full rank needs fewer than there are."""
+def _append_zeros(factor: Array, columns: int) -> Array:
+    """Append columns of zeros, for factors that are wider than they are tall."""
     xp = namespace(factor)
     return xp.concat([factor] + [0 * factor[:, :1]] * columns, axis=1)
 
 
 class Iteration(NamedTuple):
-    """What a callback is told after each alternation; returning True from it ends the fit."""
+    """The argument of callbacks after each alternation; a callback that returns True ends the fit."""
 
     number: int
     objective: float
@@ -274,18 +270,18 @@ class Iteration(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """How a problem is solved.
+    """The settings of :func:`solve`.
 
     Attributes
     ----------
     solver : Solver
-        What solves a half step.
+        The solver of each half step.
     max_iter, tol
-        The most alternations, and the share of F by which one must lower it for more to follow.
+        The maximum number of alternations, and the relative decrease of F below which they stop.
     dtype : str or type
         The precision of the factors.
     title : str
-        What progress and checkpoints are called.
+        The name in progress reports and checkpoints.
     verbose : int
         See :func:`labelgap.runtime.progress`.
     callbacks : sequence of callables
@@ -304,54 +300,63 @@ class Options:
 def start(problem: Problem, k: int, *, init: str, random_state: np.random.RandomState, dtype: Any) -> Fit:
     """Return W = 0 and an H of k columns to start from.
 
-    With init="svd" they are the leading right singular vectors of Xᵀ T Z, T the targets: what features and labels
-    share. With "random" they are drawn.
+    With init="svd" the columns are the leading right singular vectors of Xᵀ T Z, T the targets; with "random" they
+    are random normal numbers.
     """
     left, right, cells, backend = problem.left, problem.right, problem.cells, problem.backend
     if init == "svd":
-        with numbers_in_range(dtype):
-            _, H = leading_right_vectors(
-                lambda P: left.t_times(cells.targets_times(right.times(P))),
-                lambda P: right.t_times(cells.T.targets_times(left.times(P))),
+        with explain_overflow(dtype):
+            _, H = find_right_vectors(
+                lambda P: left.t_times(cells.multiply_targets(right.times(P))),
+                lambda P: right.t_times(cells.T.multiply_targets(left.times(P))),
                 right.shape[1],
                 k,
                 random_state=random_state,
                 dtype=np.dtype(dtype),
-                bring=backend.array,
+                convert=backend.array,
+                draw=backend.normal,
             )
     else:
-        H = random_state.standard_normal((right.shape[1], k)) / np.sqrt(k)
-    return problem.factors(np.zeros((left.shape[1], k), dtype), H, np.dtype(dtype))
+        H = backend.normal(random_state, (right.shape[1], k), dtype) / k**0.5
+    return Fit(_make_zeros(problem, H), H)
+
+
+def _make_zeros(problem: Problem, H: Array) -> Array:
+    """Return W = 0 on the device, with as many columns as H."""
+    if problem.left.is_identity:
+        return problem.cells.zeros(H.shape[1], H.dtype)
+    xp = namespace(H)
+    return xp.zeros((problem.left.shape[1], H.shape[1]), dtype=H.dtype, device=getattr(H, "device", None))
 
 
 def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
-    """Alternate from the factors of ``fit`` until F settles; ``fit`` is updated in place and returned.
+    """Alternate from the factors of ``fit`` until F converges; ``fit`` is updated in place and returned.
 
-    After Ctrl-C it holds the last whole alternation and the interrupt, which the caller raises again once the factors
-    are stored; before the first alternation the interrupt is raised at once.
+    After Ctrl-C it has the factors of the last complete alternation and the interrupt, which the caller raises again
+    after storing the factors. Before the first complete alternation the interrupt is raised at once.
     """
-    kept, backend = slot(options.title), problem.backend
-    resumed = kept.checkpoint is not None and not options.callbacks  # which would not be told of what was done
-    before = kept.recall() if resumed else None
-    if before is not None:
-        done = problem.factors(before["W"], before["H"], np.dtype(options.dtype))
-        fit.W, fit.H, fit.history = done.W, done.H, before["history"].tolist()
+    piece, backend = slot(options.title), problem.backend
+    resumable = piece.checkpoint is not None and not options.callbacks  # these would miss earlier alternations
+    stored = piece.recall() if resumable else None
+    if stored is not None:
+        earlier = problem.make_fit(stored["W"], stored["H"], np.dtype(options.dtype))
+        fit.W, fit.H, fit.history = earlier.W, earlier.H, stored["history"].tolist()
     with progress(options.max_iter, options.title, options.verbose, fit.n_iter) as advance:
 
-        def after(fit: Fit) -> bool:
+        def report(fit: Fit) -> bool:
             advance(f"F = {fit.history[-1]:.6g}")
-            if resumed:
-                kept.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
+            if resumable:
+                piece.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
             if not options.callbacks:
                 return False
-            told = Iteration(fit.n_iter, fit.history[-1], backend.to_numpy(fit.W), backend.to_numpy(fit.H))
-            answers = [callback(told) for callback in options.callbacks]  # each is told, whatever others answer
-            return any(answers)
+            iteration = Iteration(fit.n_iter, fit.history[-1], backend.to_numpy(fit.W), backend.to_numpy(fit.H))
+            stops = [callback(iteration) for callback in options.callbacks]  # call all of them
+            return any(stops)
 
         try:
-            with numbers_in_range(options.dtype):
+            with explain_overflow(options.dtype):
                 solver = options.solver
-                alternate(problem, fit, solver, solver, max_iter=options.max_iter, tol=options.tol, stop=after)
+                alternate(problem, fit, solver, solver, max_iter=options.max_iter, tol=options.tol, stop=report)
         except KeyboardInterrupt as interrupt:
             if not fit.history:
                 raise
@@ -360,7 +365,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
 
 def is_nonzero(W: Any, H: Any) -> bool:
-    """Tell whether factors can be a start: those that a strong penalty has brought to 0 are stationary.
+    """Return whether factors can be a start: factors that a strong penalty has reduced to 0 are stationary.
 
     >>> is_nonzero(np.zeros((2, 1)), np.ones((3, 1)))
     False
@@ -368,6 +373,6 @@ def is_nonzero(W: Any, H: Any) -> bool:
     return bool(np.abs(W).max() * np.abs(H).max() > np.finfo(W.dtype).eps)
 
 
-def graph_terms(graph: Graph | None, gamma: float) -> list[Objective]:
-    """Return the penalty of a graph as a list of terms, which is empty where there is none."""
+def make_graph_terms(graph: Graph | None, gamma: float) -> list[Objective]:
+    """Return the penalty of a graph in a list, which is empty without a graph or γ."""
     return [] if graph is None or not gamma else [GraphPenalty(graph, float(gamma))]

@@ -1,36 +1,73 @@
-"""Threads, places, progress, whole files, optional packages: what every room above needs and none of them owns.
+"""Threads, row blocks, progress, compilation, atomic files, optional packages: what all packages above use.
 
-One setting decides how many threads work: :func:`threads`. Our compiled kernels release the GIL and run in
-row ranges on a shared pool; BLAS is limited to the same number. The two alternate, they never nest.
+:func:`threads` is the one setting for the number of threads. Compiled kernels release the GIL and run on row ranges
+in a shared pool of threads; BLAS is limited to the same number of threads. The two alternate and never nest.
 """
 
-from labelgap.runtime.files import optional, unfinished_marked, written_whole
-from labelgap.runtime.reports import Display, bars, progress, reporting
+import importlib
+from types import ModuleType
+
+from labelgap.runtime.compilation import compile_loops
+from labelgap.runtime.progress import (
+    Display,
+    check_file,
+    current_scope,
+    hide_progress,
+    mark_partial_files,
+    progress,
+    progress_bars,
+    report_progress,
+    scope,
+    write_atomically,
+)
 from labelgap.runtime.workers import (
+    MAX_CELLS_PER_BLOCK,
     available_cores,
-    in_parallel,
-    in_ranges,
+    map_ranges,
+    multithreaded_blas,
     n_threads,
-    place,
+    prepare_threads,
+    row_blocks,
+    row_bounds,
+    run_parallel,
     threads,
-    wide_blas,
-    within,
 )
 
 __all__ = [
+    "MAX_CELLS_PER_BLOCK",
     "Display",
     "available_cores",
-    "bars",
-    "in_parallel",
-    "in_ranges",
+    "check_file",
+    "compile_loops",
+    "current_scope",
+    "hide_progress",
+    "import_optional",
+    "map_ranges",
+    "mark_partial_files",
+    "multithreaded_blas",
     "n_threads",
-    "optional",
-    "place",
+    "prepare_threads",
     "progress",
-    "reporting",
+    "progress_bars",
+    "report_progress",
+    "row_blocks",
+    "row_bounds",
+    "run_parallel",
+    "scope",
     "threads",
-    "unfinished_marked",
-    "wide_blas",
-    "within",
-    "written_whole",
+    "write_atomically",
 ]
+
+
+def import_optional(package: str, extra: str) -> ModuleType:
+    """Import an optional package; if it is missing, name the extra that installs it.
+
+    >>> import_optional("json", "dev").__name__
+    'json'
+    """
+    try:
+        return importlib.import_module(package)
+    except ImportError as error:
+        raise ImportError(
+            f"{package} is needed here and not installed; install it with `pip install labelgap[{extra}]`."
+        ) from error

@@ -1,4 +1,4 @@
-"""Threads: ours, those of BLAS, work that is shared among them, and the place in it."""
+"""Threads of this library and of BLAS, and work that is split among them."""
 
 from __future__ import annotations
 
@@ -15,50 +15,25 @@ from numbers import Integral
 from operator import itemgetter
 from typing import Any
 
-_place: ContextVar[tuple[str, ...]] = ContextVar("labelgap_place", default=())
+from labelgap.runtime.progress import scope, set_variable
 
-
-@contextmanager
-def set_within(variable: ContextVar, value: Any) -> Iterator[None]:
-    """Give a variable a value for a block."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
-
-
-def place() -> tuple[str, ...]:
-    """Return where in the work we are: the names of the blocks around, the outermost first."""
-    return _place.get()
-
-
-@contextmanager
-def within(name: str) -> Iterator[None]:
-    """Name a part of the work, so that what is kept of it is not taken for that of another.
-
-    >>> with within("fold 3"), within("LEML"):
-    ...     place()
-    ('fold 3', 'LEML')
-    """
-    with set_within(_place, (*_place.get(), name)):
-        yield
-
+MAX_CELLS_PER_BLOCK = 1 << 22  # 32 MiB of float64
 
 _n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def n_threads(n_jobs: int | None = None) -> int:
-    """Return the number of threads that ``n_jobs`` asks for.
+    """Return the number of threads for ``n_jobs``.
 
-    ``None`` is the enclosing :func:`threads` block, or all cores outside one; ``-1`` all cores, ``-2`` all but one.
+    None means that of the enclosing :func:`threads` block, or all cores outside of one; −1 means all cores, −2 all
+    but one.
 
     >>> n_threads(3)
     3
@@ -70,49 +45,63 @@ def n_threads(n_jobs: int | None = None) -> int:
     return int(n_jobs) if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)
 
 
-class _BlasLimit:
-    """The number of BLAS threads, shared by overlapping blocks of several threads: the last to enter decides.
+# --- BLAS -----------------------------------------------------------------------------------------------------------
 
-    No block has more of them than BLAS had before the first was entered: the user, or a pool of workers, chose that.
+
+class _BlasLimit:
+    """The number of BLAS threads, shared by overlapping blocks of several threads: the last block entered decides.
+
+    No block gets more BLAS threads than there were before the first block: the user, or a pool of workers, chose that
+    number.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Forget every block, and make a lock that nobody holds."""
+        """Forget all blocks and create an open lock."""
         self._lock = threading.Lock()
-        self._wanted: dict[object, int] = {}
+        self._requests: dict[object, int] = {}
         self._original: Any = None
-        self._most = 0
+        self._original_threads = 0
 
     def enter(self, n: int) -> object:
         token = object()
         with self._lock:
-            if not self._wanted:
-                self._most = max(map(itemgetter("num_threads"), _controller().info()), default=1)
-            limit = _controller().limit(limits=min(n, self._most))
-            if not self._wanted:
+            if not self._requests:
+                self._original_threads = max(map(itemgetter("num_threads"), _blas_controller().info()), default=1)
+            limit = _blas_controller().limit(limits=min(n, self._original_threads))
+            if not self._requests:
                 self._original = limit
-            self._wanted[token] = n
+            self._requests[token] = n
         return token
 
     def leave(self, token: object) -> None:
         with self._lock:
-            del self._wanted[token]
-            if self._wanted:
-                _controller().limit(limits=min(list(self._wanted.values())[-1], self._most))
+            del self._requests[token]
+            if self._requests:
+                last = list(self._requests.values())[-1]
+                _blas_controller().limit(limits=min(last, self._original_threads))
             else:
                 self._original.restore_original_limits()
 
 
 @cache
-def _controller() -> Any:
-    """Return a controller of BLAS alone: loops of other libraries that run on OpenMP keep their threads."""
-    import scipy.linalg  # noqa: F401, a controller knows the libraries that are loaded when it is made
+def _blas_controller() -> Any:
+    """Return a controller of BLAS alone: OpenMP loops of other libraries keep their threads."""
+    import scipy.linalg  # noqa: F401, a controller covers the libraries that are loaded when it is created
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController().select(user_api="blas")
+
+
+def prepare_threads() -> None:
+    """Create the controller of BLAS threads; call it before the process starts threads that compute.
+
+    The controller walks over all loaded libraries. A thread that does so while another one loads a library can wait
+    for it forever.
+    """
+    _blas_controller()
 
 
 _blas_limit = _BlasLimit()
@@ -120,33 +109,57 @@ _blas_limit = _BlasLimit()
 
 @contextmanager
 def threads(n_jobs: int | None) -> Iterator[int]:
-    """Run the block with ``n_jobs`` threads of ours; each of them calls BLAS on its own part of a product.
+    """Run the block with ``n_jobs`` threads, each of which calls BLAS on its own part of a product.
 
-    BLAS itself gets one thread: its own wait for work in a busy loop and would take the cores from ours.
+    BLAS itself gets one thread: its own threads wait for work in a busy loop and take the cores from ours.
 
     >>> with threads(1):
     ...     n_threads()
     1
     """
-    wanted = n_threads(n_jobs)
-    with set_within(_n_threads, wanted), _blas(1):
-        yield wanted
+    count = n_threads(n_jobs)
+    with set_variable(_n_threads, count), _limit_blas(1):
+        yield count
 
 
 @contextmanager
-def wide_blas() -> Iterator[None]:
-    """Let BLAS use the current threads, for one large decomposition; no more than it was found with."""
-    with _blas(n_threads()):
+def multithreaded_blas() -> Iterator[None]:
+    """Let BLAS use the current threads, for a large decomposition; at most as many as it had originally."""
+    with _limit_blas(n_threads()):
         yield
 
 
 @contextmanager
-def _blas(n: int) -> Iterator[None]:
+def _limit_blas(n: int) -> Iterator[None]:
     token = _blas_limit.enter(n)
     try:
         yield
     finally:
         _blas_limit.leave(token)
+
+
+# --- work on several threads ----------------------------------------------------------------------------------------
+
+
+def row_bounds(n_rows: int, cells_per_row: int, max_cells: int | None = None) -> list[int]:
+    """Return the bounds of row blocks that have at most ``max_cells`` cells each, or one row.
+
+    :func:`map_ranges` takes such bounds. The default of ``max_cells`` is :data:`MAX_CELLS_PER_BLOCK`.
+
+    >>> row_bounds(5, 100, max_cells=200)
+    [0, 2, 4, 5]
+    """
+    rows_per_block = (max_cells or MAX_CELLS_PER_BLOCK) // max(1, cells_per_row)
+    return [*range(0, n_rows, max(1, rows_per_block)), n_rows]
+
+
+def row_blocks(n_rows: int, cells_per_row: int, max_cells: int | None = None) -> Iterator[slice]:
+    """Yield slices of rows that have at most ``max_cells`` cells each, or one row; see :func:`row_bounds`.
+
+    >>> list(row_blocks(5, 100, max_cells=200))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    return starmap(slice, pairwise(row_bounds(n_rows, cells_per_row, max_cells)))
 
 
 @cache
@@ -155,38 +168,42 @@ def _pool(size: int) -> ThreadPoolExecutor:
 
 
 if hasattr(os, "register_at_fork"):
-    # A forked child inherits the executor but none of its threads, and perhaps a lock that nobody will open.
+    # A forked child inherits the executor without its threads, and perhaps a locked lock that nobody unlocks.
     os.register_at_fork(after_in_child=_pool.cache_clear)
     os.register_at_fork(after_in_child=_blas_limit.reset)
 
 
-def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[Any]:
-    """Call ``work(start, stop)`` for each consecutive pair of ``bounds`` on the current threads; results in order.
+def map_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[Any]:
+    """Call ``work(start, stop)`` for consecutive pairs of ``bounds`` on the current threads; return results in order.
 
-    The calling thread works too. It waits for others only where they have begun, so that small pieces of work cost
-    little more than on one thread. After an error, pieces that nobody has begun are left.
+    The calling thread works too, and waits only for ranges that other threads have begun, so that little work costs
+    little more than on one thread. After an error no further range is begun.
 
-    >>> in_ranges(lambda start, stop: stop - start, [0, 3, 5])
+    >>> map_ranges(lambda start, stop: stop - start, [0, 3, 5])
     [3, 2]
     """
     pairs = list(pairwise(bounds))
-    others = min(n_threads(), len(pairs)) - 1
-    if others < 1:
+    n_helpers = min(n_threads(), len(pairs)) - 1
+    if n_helpers < 1:
         return list(starmap(work, pairs))
-    left, results = deque(enumerate(pairs)), [None] * len(pairs)
+    queue, results = deque(enumerate(pairs)), [None] * len(pairs)
 
-    def take() -> None:
+    def work_off_queue() -> None:
         try:
-            while (piece := _pop(left)) is not None:
-                results[piece[0]] = work(*piece[1])
+            while True:
+                try:
+                    number, pair = queue.popleft()
+                except IndexError:
+                    return
+                results[number] = work(*pair)
         except BaseException:
-            left.clear()
+            queue.clear()
             raise
 
-    pool = _pool(max(others, available_cores() - 1))  # one for all who share work at the same time
-    helpers = [pool.submit(copy_context().run, take) for _ in range(others)]
+    pool = _pool(max(n_helpers, available_cores() - 1))  # shared by all concurrent calls
+    helpers = [pool.submit(copy_context().run, work_off_queue) for _ in range(n_helpers)]
     try:
-        take()
+        work_off_queue()
     finally:
         begun = [helper for helper in helpers if not helper.cancel()]
         wait(begun)
@@ -195,36 +212,28 @@ def in_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[An
     return results
 
 
-def _pop(left: deque[Any]) -> Any:
-    """Return the first of what is left, or None: others take from it too."""
-    try:
-        return left.popleft()
-    except IndexError:
-        return None
+def run_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+    """Run large independent tasks, as many at a time as there are threads, and yield their results in order.
 
+    Each task gets its share of the threads for its own loops, and its own :func:`~labelgap.runtime.scope`. A task
+    that draws random numbers must have its own generator, so that results do not depend on the number of threads.
+    After an error no further task is begun.
 
-def in_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
-    """Call large independent tasks, as many at a time as there are threads, and yield their results in order.
-
-    Each has its share of the threads for its own loops, and a place of its own. A task that draws random numbers
-    brings its own generator, so that the results are the same for any number of threads. After an error those that
-    wait are not begun.
-
-    >>> list(in_parallel([lambda: 1, lambda: 2]))
+    >>> list(run_parallel([lambda: 1, lambda: 2]))
     [1, 2]
     """
-    workers = max(1, min(n_threads(), len(tasks)))
-    share = n_threads() // workers
+    n_workers = max(1, min(n_threads(), len(tasks)))
+    share = n_threads() // n_workers
 
     def run(number: int, task: Callable[[], Any]) -> Any:
-        with threads(share), within(f"task {number}"):
+        with threads(share), scope(f"task {number}"):
             return task()
 
-    if workers == 1:
+    if n_workers == 1:
         for number, task in enumerate(tasks):
             yield run(number, task)
         return
     calls = [partial(copy_context().run, run, number, task) for number, task in enumerate(tasks)]
-    # Left only when the tasks that were begun have ended: none may hold on to a limit of BLAS after an error.
-    with ThreadPoolExecutor(workers, thread_name_prefix="labelgap-task") as pool:
+    # Leaving the pool waits for the tasks that have begun: after an error none of them may still limit BLAS.
+    with ThreadPoolExecutor(n_workers, thread_name_prefix="labelgap-task") as pool:
         yield from pool.map(lambda call: call(), calls)

@@ -1,4 +1,4 @@
-"""What a server allows, in one place."""
+"""Limits and access rules of the service."""
 
 from __future__ import annotations
 
@@ -6,42 +6,55 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-_STRANGE = re.compile(r"[^ -~]|^ | \Z")
+_NOT_IN_HEADER = re.compile(r"[^ -~]|^ | \Z")
+NAME = re.compile(r"\w(?:[\w .-]{0,98}\w)?")  # of a person
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Limits and doors of a server.
+    """Limits and access rules of a server.
 
     Attributes
     ----------
     host : str
-        The address that is listened at; loopback by default.
+        The address to listen on; loopback by default.
     token : str or None
-        What requests must carry as ``Authorization: Bearer …``.
+        The secret that requests must send as ``Authorization: Bearer …``; None requires no token.
     hosts : tuple of str
-        Further names by which requests may call the server, beside those of loopback.
-    max_body, max_texts, max_length, max_top, max_cells, max_arguments : int
-        The most bytes of a request, rows in it, characters of a text, labels of a row, scores in an answer, and
-        features of a row to explain.
+        Host names accepted in addition to those of loopback and ``host``.
+    tokens : tuple of (name, secret)
+        Further secrets, each with the name of the person who has it; reviews are stored under that name.
+    max_body, max_texts, max_length, max_top, max_cells, max_work, max_arguments : int
+        Maximum number of bytes in a request, rows in a request, characters in a text, labels per row in an answer,
+        scores in an answer, scores that are computed for it, and features in a row to explain.
+    max_memory : int
+        Maximum number of bytes of the bodies and answers of all requests together.
+    max_audit_jobs : int
+        Maximum number of audit jobs that run at once; 0 turns them off.
     timeout, body_timeout : float
-        Seconds within which an answer must be there, and within which a request must have come in.
-    batch_ms, batch_size, queue : float, int, int
-        How long the first request waits for others, and the most rows that are predicted at once or wait for it.
+        Seconds allowed for computing an answer, and for receiving a request body.
+    batch_ms : float
+        Milliseconds that the first request waits for others to join its batch.
+    batch_size, queue : int
+        Maximum number of rows in a batch, and of rows that wait for the next one.
     n_threads : int or None
-        Threads of a prediction; all cores by default.
+        Threads for a prediction; all cores by default.
     """
 
     host: str = "127.0.0.1"
     token: str | None = None
     hosts: tuple[str, ...] = ()
+    tokens: tuple[tuple[str, str], ...] = ()
     max_body: int = 8 << 20
     max_texts: int = 1000
     max_length: int = 100_000
     max_top: int = 1000
     max_cells: int = 200_000
+    max_work: int = 50_000_000
+    max_memory: int = 256 << 20
     max_arguments: int = 1000
+    max_audit_jobs: int = 2
     timeout: float = 30.0
     body_timeout: float = 10.0
     batch_ms: float = 0.0
@@ -50,17 +63,38 @@ class Settings:
     n_threads: int | None = None
 
     def __post_init__(self) -> None:
-        if self.token == "":
-            raise ValueError("token is empty, which lets everybody in; pass a secret, or None for no token.")
-        if self.token is not None and (strange := _STRANGE.search(self.token)):
+        for secret in self.secrets:
+            if secret == "":
+                raise ValueError("token is empty, which would let everybody in; pass a secret, or None for no token.")
+            if wrong := _NOT_IN_HEADER.search(secret):
+                raise ValueError(
+                    f"token contains {wrong.group()!r}, which an HTTP header cannot carry; use printable ASCII "
+                    "characters for --token (LABELGAP_TOKEN), without a space at either end."
+                )
+        for name, _ in self.tokens:
+            if not NAME.fullmatch(name):
+                raise ValueError(
+                    f"{name!r} is not a name for a token; use 1 to 100 letters, digits, blanks, . _ and -."
+                )
+        if len(set(self.secrets)) < len(list(self.secrets)):
             raise ValueError(
-                f"token has {strange.group()!r} where no header can carry it; make --token (LABELGAP_TOKEN) of "
-                "printable ASCII characters, with no blank at either end."
+                "Two tokens are equal, so that they name nobody; pass a secret of its own for each name."
             )
 
     @property
+    def secrets(self) -> list[str]:
+        """All tokens; a server without any admits everybody who reaches it."""
+        return [*([] if self.token is None else [self.token]), *(secret for _, secret in self.tokens)]
+
+    @property
+    def names(self) -> dict[bytes, str]:
+        """The name behind each token, which is empty for the unnamed one."""
+        unnamed = [] if self.token is None else [(self.token.encode(), "")]
+        return dict([*unnamed, *((secret.encode(), name) for name, secret in self.tokens)])
+
+    @property
     def allowed_hosts(self) -> frozenset[str] | None:
-        """The names that a Host header may have; None is any, where others than this machine may come in."""
+        """Accepted Host names; None accepts any, for a server that other machines reach under unknown names."""
         if not is_loopback(self.host) and not self.hosts:
             return None
         own = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
@@ -68,7 +102,7 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address.
+    """Return whether only this machine can reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)

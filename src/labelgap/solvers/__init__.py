@@ -1,14 +1,10 @@
-"""Minimisers that know an objective and nothing of losses, labels or sparse matrices."""
+"""Solvers for any objective, without losses, labels or sparse matrices."""
 
 from labelgap.solvers.admm import Splitting, alternate_directions, soft_threshold
 from labelgap.solvers.base import Fit, Kronecker, Model, Objective, Solution, Solver, Status, alternate
-from labelgap.solvers.cg import conjugate_gradient
-from labelgap.solvers.descent import GradientDescent
-from labelgap.solvers.kronecker import Direct
-from labelgap.solvers.newton import NewtonCG, backtrack
-from labelgap.solvers.reduced_rank import reduced_rank_regression
-from labelgap.solvers.subspace import leading_right_vectors
-from labelgap.solvers.tron import TRON
+from labelgap.solvers.linear_systems import Direct, conjugate_gradient
+from labelgap.solvers.newton import TRON, GradientDescent, NewtonCG, backtrack
+from labelgap.solvers.spectral import find_right_vectors, reduced_rank_regression
 
 __all__ = [
     "TRON",
@@ -27,7 +23,7 @@ __all__ = [
     "alternate_directions",
     "backtrack",
     "conjugate_gradient",
-    "leading_right_vectors",
+    "find_right_vectors",
     "reduced_rank_regression",
     "soft_threshold",
 ]

@@ -10,8 +10,8 @@ import numpy as np
 
 from labelgap.solvers.base import Array, LinearMap, Status, norm
 
-FIRST_BALANCE = 5  # rounds before ρ is first changed; the next change waits twice as long, and so on
-UNBALANCED, MOST_BALANCE = 3.0, 10.0
+FIRST_BALANCE_ROUND = 5  # in which ρ may change first; the number of rounds doubles from change to change
+MAX_RESIDUAL_RATIO, MAX_RHO_FACTOR = 3.0, 10.0
 
 # (target, ρ, start) ↦ argmin over V of f(V) + ρ ‖X V − target‖².
 SmoothStep = Callable[[Array, float, Array], Array]
@@ -20,7 +20,7 @@ Prox = Callable[[Array, float], Array]
 
 
 class Residuals(NamedTuple):
-    """‖X V − A‖ and ‖2ρ Xᵀ (A − A_previous)‖ after a round, each as a multiple of what is tolerated, and its ρ."""
+    """‖X V − A‖ and ‖2ρ Xᵀ (A − A_previous)‖ after a round, as multiples of their tolerances, and its ρ."""
 
     primal: float
     dual: float
@@ -28,13 +28,13 @@ class Residuals(NamedTuple):
 
     @property
     def met(self) -> bool:
-        """Whether both are within their tolerance."""
+        """Whether both are within their tolerances."""
         return self.primal <= 1 and self.dual <= 1
 
 
 @dataclass
 class Splitting:
-    """V (d×k), A ≈ X V (n×k) with the zeros of its prox, the scaled dual B, ρ, the residuals, and how it ended.
+    """V (d×k), A ≈ X V (n×k) with the zeros of its prox, the scaled dual B, ρ, the residuals, and the status.
 
     The multiplier of X V = A is 2ρB: a subgradient of g at A, and −Xᵀ(2ρB) is the gradient of f at V.
     """
@@ -48,7 +48,7 @@ class Splitting:
 
     @property
     def n_iter(self) -> int:
-        """The number of rounds made."""
+        """The number of rounds."""
         return len(self.history)
 
 
@@ -73,14 +73,14 @@ def alternate_directions(
     scales: tuple[float, float] = (0.0, 0.0),
     balance: bool = True,
 ) -> Splitting:
-    """Minimise f(V) + g(X V) by way of min f(V) + g(A) subject to X V = A (004, sub-routine 4).
+    """Minimise f(V) + g(X V) as f(V) + g(A) subject to X V = A (004, sub-routine 4).
 
-    A round is V = argmin f(V) + ρ‖X V − A + B‖², A = argmin g(A) + ρ‖X V − A + B‖², B += X V − A, from A = B = 0. It
-    ends where ‖X V − A‖ ≤ tol (s₁ + max(‖X V‖, ‖A‖)) and ‖2ρ Xᵀ(A − A_previous)‖ ≤ tol (s₂ + ‖2ρ XᵀB‖): the criteria
-    of Boyd et al. (2011), section 3.3.1, whose ρ is twice ours, with absolute tolerances that ``scales`` = (s₁, s₂)
-    give a unit.
+    A round is V = argmin f(V) + ρ‖X V − A + B‖², A = argmin g(A) + ρ‖X V − A + B‖², B += X V − A, from A = B = 0. The
+    run ends when ‖X V − A‖ ≤ tol (s₁ + max(‖X V‖, ‖A‖)) and ‖2ρ Xᵀ(A − A_previous)‖ ≤ tol (s₂ + ‖2ρ XᵀB‖): the
+    criteria of Boyd et al. (2011), section 3.3.1, whose ρ is twice ours; ``scales`` = (s₁, s₂) are the units of the
+    absolute tolerances.
 
-    ``balance`` lets ρ follow the two residuals (section 3.4.1), ever more rarely, so that it comes to rest.
+    With ``balance`` ρ follows the two residuals (section 3.4.1), ever more rarely, so that it settles.
 
     >>> from labelgap.objectives.features import Identity
     >>> z = np.array([[3.0], [0.2]])
@@ -94,23 +94,23 @@ def alternate_directions(
     """
     A = np.zeros((features.shape[0], start.shape[1]), start.dtype)
     state = Splitting(start, A, A.copy(), rho)
-    change_at = FIRST_BALANCE
+    change_at = FIRST_BALANCE_ROUND
     for _ in range(max_iter):
-        residuals = _round(features, smooth, prox, state, tol, scales)
+        residuals = _run_round(features, smooth, prox, state, tol, scales)
         state.history.append(residuals)
         if residuals.met:
             state.status = Status.CONVERGED
             break
         if balance and state.n_iter == change_at:
             change_at *= 2
-            _balance(state, residuals)
+            _balance_rho(state, residuals)
     return state
 
 
-def _round(
+def _run_round(
     features: LinearMap, smooth: SmoothStep, prox: Prox, state: Splitting, tol: float, scales: tuple[float, float]
 ) -> Residuals:
-    """Make one round in place and return its residuals."""
+    """Run one round in place and return its residuals."""
     previous, number = state.A, state.A.dtype.type
     state.V = smooth(state.A - state.B, state.rho, state.V)
     image = features.times(state.V)
@@ -118,23 +118,23 @@ def _round(
     gap = image - state.A
     state.B = state.B + gap
     twice = number(2 * state.rho)
-    moved, pull = features.t_times(twice * (state.A - previous)), features.t_times(twice * state.B)
-    allowed = scales[0] + max(norm(image), norm(state.A)), scales[1] + norm(pull)
-    primal, dual = norm(gap), norm(moved)
+    change, dual_image = features.t_times(twice * (state.A - previous)), features.t_times(twice * state.B)
+    sizes = scales[0] + max(norm(image), norm(state.A)), scales[1] + norm(dual_image)
+    primal, dual = norm(gap), norm(change)
     if not np.isfinite(primal + dual):
         raise FloatingPointError(f"the residuals of ADMM became {primal} and {dual}")
-    return Residuals(_multiple(primal, tol * allowed[0]), _multiple(dual, tol * allowed[1]), state.rho)
+    return Residuals(_divide(primal, tol * sizes[0]), _divide(dual, tol * sizes[1]), state.rho)
 
 
-def _balance(state: Splitting, residuals: Residuals) -> None:
-    """Move ρ towards equal residuals, and rescale B so that the multiplier 2ρB stays."""
+def _balance_rho(state: Splitting, residuals: Residuals) -> None:
+    """Change ρ towards equal residuals, and rescale B so that the multiplier 2ρB stays the same."""
     primal, dual = max(residuals.primal, 1e-12), max(residuals.dual, 1e-12)
-    if max(primal, dual) <= UNBALANCED * min(primal, dual):
+    if max(primal, dual) <= MAX_RESIDUAL_RATIO * min(primal, dual):
         return
-    factor = float(np.clip((primal / dual) ** 0.5, 1 / MOST_BALANCE, MOST_BALANCE))
+    factor = float(np.clip((primal / dual) ** 0.5, 1 / MAX_RHO_FACTOR, MAX_RHO_FACTOR))
     state.rho *= factor
     state.B = state.B / state.B.dtype.type(factor)
 
 
-def _multiple(size: float, allowed: float) -> float:
-    return size / allowed if allowed > 0 else (np.inf if size > 0 else 0.0)
+def _divide(size: float, tolerance: float) -> float:
+    return size / tolerance if tolerance > 0 else (np.inf if size > 0 else 0.0)

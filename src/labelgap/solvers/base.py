@@ -1,4 +1,4 @@
-"""What a solver asks of an objective and what it gives back, and alternation between two factors."""
+"""The interfaces of objectives and solvers, and alternation between two factors."""
 
 from __future__ import annotations
 
@@ -11,57 +11,61 @@ from typing import Any, NamedTuple, Protocol
 from labelgap.kernels import namespace
 
 Array = Any
-Scalar = Any  # a float, or a 0-d float64 array that is still on the device
+Scalar = Any  # a float, or a 0-d float64 array on the device
 
 
-class Spectrum(Protocol):
+class GramSpectrum(Protocol):
     """AᵀA = V diag(values) Vᵀ, thin: V spans the row space of A."""
 
     @property
     def values(self) -> Array:
-        """The eigenvalues, of shape (r, 1), or a number where all of them are the same."""
+        """The eigenvalues, of shape (r, 1), or a number if all are equal."""
 
     @property
     def complete(self) -> bool:
-        """Whether V spans everything."""
+        """Whether V spans the whole space."""
 
     def rotate(self, R: Array) -> Array:
-        """Vᵀ R."""
+        """Return Vᵀ R."""
 
     def restore(self, Z: Array) -> Array:
-        """V Z."""
+        """Return V Z."""
 
 
 class LinearMap(Protocol):
-    """A matrix A that is known by its products."""
+    """A matrix A with its products."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """The number of rows and of columns."""
 
     @property
     def is_identity(self) -> bool:
         """Whether A = I."""
 
     def times(self, W: Array) -> Array:
-        """A W."""
+        """Return A W."""
 
     def t_times(self, B: Array) -> Array:
-        """Aᵀ B."""
+        """Return Aᵀ B."""
 
-    def spectrum(self) -> Spectrum | None:
-        """The eigenvectors of AᵀA, or None where they would cost more than they save."""
+    @property
+    def coarse(self) -> LinearMap:
+        """The same matrix for steps of conjugate gradients: its products may round their arguments."""
+
+    def spectrum(self) -> GramSpectrum | None:
+        """Return the eigenvectors of AᵀA, or None if they would cost more than they save."""
 
     def column_squares(self) -> Array:
-        """The squared norm of each column of A, shape (d, 1)."""
+        """Return the squared norm of each column of A, shape (d, 1)."""
 
 
 @dataclass
 class Kronecker:
-    """A Hessian of the form W ↦ Aᵀ diag(weights) A W M + ridge · W, W d×k and M k×k; exact, or near the true one.
+    """A Hessian of the form W ↦ Aᵀ diag(weights) A W M + ridge · W, W d×k and M k×k; exact or approximate.
 
-    ``weights`` and ``ridge`` are numbers, or arrays of shape (rows, 1) where A is the identity. A term without data
-    has only the ridge.
+    ``weights`` and ``ridge`` are numbers; if A is the identity, they may be arrays of shape (rows, 1). A term without
+    data has only the ridge.
     """
 
     ridge: Array | float = 0.0
@@ -81,24 +85,24 @@ class Model(NamedTuple):
 
 
 class Objective(Protocol):
-    """A smooth function of one matrix."""
+    """A smooth function f of one matrix."""
 
     @property
     def separable(self) -> bool:
-        """Whether the Hessian has a block for each row and nothing between them."""
+        """Whether the Hessian is block-diagonal, with a block for each row."""
 
     def value(self, W: Array) -> Scalar:
-        """f(W)."""
+        """Return f(W)."""
 
     def model(self, W: Array) -> Model:
-        """f, ∇f and the Hessian product at W."""
+        """Return f, ∇f and the Hessian product at W."""
 
     def along(self, W: Array, S: Array) -> Callable[[float], Scalar]:
-        """t ↦ f(W + t S), as cheap for each further t as the objective allows."""
+        """Return t ↦ f(W + t S), which makes further values of t as cheap as the objective allows."""
 
 
 class Status(Enum):
-    """How a solve ended."""
+    """Why a solver stopped."""
 
     CONVERGED = "converged"
     MAX_ITER = "max_iter"
@@ -108,7 +112,7 @@ class Status(Enum):
 
 @dataclass
 class Solution:
-    """Where a solve ended and what it took."""
+    """The result of a solver and its cost."""
 
     x: Array
     value: float
@@ -118,19 +122,19 @@ class Solution:
 
 
 class Solver(Protocol):
-    """Minimises an objective from a start."""
+    """A method that minimises an objective from a start."""
 
     def minimize(self, objective: Objective, start: Array) -> Solution:
-        """Return the minimiser found."""
+        """Return the minimiser."""
 
-    def with_few_products(self, steps: int, products: int) -> Solver:
-        """Return the same solver with at most so many steps, and so many products in each."""
+    def limit_products(self, steps: int, products: int) -> Solver:
+        """Return the same solver with at most ``steps`` steps of at most ``products`` Hessian products."""
 
 
 def inner(a: Array, b: Array) -> Scalar:
-    """⟨a, b⟩, summed in float64 so that long float32 arrays keep their digits.
+    """Return ⟨a, b⟩, summed in float64 so that long float32 arrays keep their digits.
 
-    It stays on the device of the arrays; ``float`` reads it where a decision needs it.
+    The result stays on the device of the arrays; ``float`` copies it to the host.
 
     >>> import numpy as np
     >>> float(inner(np.ones((2, 3)), np.full((2, 3), 2.0)))
@@ -141,7 +145,7 @@ def inner(a: Array, b: Array) -> Scalar:
 
 
 def norm(a: Array) -> float:
-    """‖a‖, read from the device.
+    """Return ‖a‖ as a float.
 
     >>> import numpy as np
     >>> norm(np.array([[3.0, 4.0]]))
@@ -150,27 +154,27 @@ def norm(a: Array) -> float:
     return float(inner(a, a)) ** 0.5
 
 
-ROUNDING = 1e-5  # of float32 factors, in an objective that is summed in float64
+MAX_RISE = 1e-5  # of F, relative, that rounding of float32 factors can cause
 
 
-class Bilinear(Protocol):
-    """A function of two factors, given as a function of either while the other is held."""
+class BilinearProblem(Protocol):
+    """A function F of two factors, as an objective in either of them."""
 
-    def given_right(self, H: Array) -> Objective:
-        """F(·, H)."""
+    def objective_in_left(self, H: Array) -> Objective:
+        """Return F(·, H), an objective in W."""
 
-    def given_left(self, W: Array) -> Objective:
-        """F(W, ·)."""
+    def objective_in_right(self, W: Array) -> Objective:
+        """Return F(W, ·), an objective in H."""
 
     def balance(self, W: Array, H: Array) -> tuple[Array, Array, float]:
-        """Return factors with the same product and the least penalty, and how much F falls by it."""
+        """Return factors with the same product and the least penalty, and the decrease of F."""
 
 
 @dataclass
 class Fit:
-    """The factors of a fit, F after each alternation, and how it ended.
+    """The factors of a fit, F after each alternation, and its status.
 
-    ``interrupt`` is the Ctrl-C that ended it, to be raised again once the factors are stored.
+    ``interrupt`` is the KeyboardInterrupt that ended the fit; callers raise it again after storing the factors.
     """
 
     W: Array
@@ -181,12 +185,12 @@ class Fit:
 
     @property
     def n_iter(self) -> int:
-        """The number of alternations made."""
+        """The number of alternations."""
         return len(self.history)
 
 
 def alternate(
-    problem: Bilinear,
+    problem: BilinearProblem,
     fit: Fit,
     left: Solver,
     right: Solver,
@@ -195,24 +199,24 @@ def alternate(
     tol: float,
     stop: Callable[[Fit], bool] | None = None,
 ) -> Fit:
-    """Minimise F over W, then over H, until F falls by less than ``tol`` of itself.
+    """Minimise F over W, then over H, until an alternation lowers F by at most ``tol`` of itself.
 
-    ``fit`` is updated in place after each whole alternation, so that an interrupted run keeps the last good pair.
-    An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes it infinite or
-    NaN is an error. ``stop(fit)`` is asked after each; True ends the run. A fit that was kept on the way goes on as
-    if it had not been stopped.
+    ``fit`` is updated in place after each complete alternation, so that an interrupted run keeps the last good pair.
+    An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes F infinite or
+    NaN raises FloatingPointError. ``stop(fit)`` is called after each alternation; True ends the run. A run that
+    starts from the ``fit`` of a stopped one continues it.
     """
-    while fit.n_iter < max_iter and not _has_settled(fit.history, tol):
-        W = left.minimize(problem.given_right(fit.H), fit.W).x
-        objective = problem.given_left(W)
+    while fit.n_iter < max_iter and not _has_converged(fit.history, tol):
+        W = left.minimize(problem.objective_in_left(fit.H), fit.W).x
+        objective = problem.objective_in_right(W)
         H = right.minimize(objective, fit.H).x
-        # Evaluated again: the solver's own running value loses precision on the way from a far larger one.
+        # Re-evaluate: the solver's running value loses precision.
         value, previous = objective.value(H), fit.history[-1] if fit.history else math.inf
         W, H, gain = problem.balance(W, H)
         value = float(value) - gain
         if not math.isfinite(value):
             raise FloatingPointError(f"the objective became {value}")
-        if value > previous + ROUNDING * abs(previous):
+        if value > previous + MAX_RISE * abs(previous):
             fit.status = Status.STALLED
             return fit
         fit.W, fit.H = W, H
@@ -220,15 +224,15 @@ def alternate(
         if stop is not None and stop(fit):
             fit.status = Status.STOPPED
             return fit
-    if _has_settled(fit.history, tol):
+    if _has_converged(fit.history, tol):
         fit.status = Status.CONVERGED
     return fit
 
 
-def _has_settled(history: list[float], tol: float) -> bool:
-    """Tell whether the last alternation lowered F by no more than a share of it.
+def _has_converged(history: list[float], tol: float) -> bool:
+    """Return whether the last alternation lowered F by at most ``tol`` of it.
 
-    >>> _has_settled([2.0, 1.0], 0.1), _has_settled([2.0, 1.9], 0.1), _has_settled([2.0], 0.1)
+    >>> _has_converged([2.0, 1.0], 0.1), _has_converged([2.0, 1.9], 0.1), _has_converged([2.0], 0.1)
     (False, True, False)
     """
     return len(history) > 1 and history[-2] - history[-1] <= tol * abs(history[-2])

@@ -1,30 +1,31 @@
 """Fixed point continuation for f(Z, b) + μ P(Z): f smooth, P with a proximal operator, μ falling to its last value.
 
 A step goes along −∇f and then applies the proximal operator of the penalty to Z (Ma, Goldfarb and Chen 2011; 003,
-Algorithms 1 and 2). :class:`FixedPoint` takes such steps; :class:`Accelerated` adds momentum.
+Algorithms 1 and 2). :class:`FixedPoint` takes such steps, :func:`follow_batch` in several problems at once, and
+:class:`Accelerated` adds momentum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from labelgap.solvers.base import Array, Status
 
-PATIENCE = 5  # accelerated steps that are judged together
-NEXT_TO_NOTHING = 1e-3  # of the tolerance
+STEPS_PER_CHECK = 5  # accelerated steps whose total decrease is compared with the tolerance
+MIN_PLAIN_DECREASE = 1e-3  # of the tolerance
 
 
 class Point(NamedTuple):
-    """A matrix with a penalty and a vector without one; the vector may be empty."""
+    """A penalised matrix Z and an unpenalised vector b, which may be empty."""
 
     Z: Array
     b: Array
 
 
 class Slope(NamedTuple):
-    """f and its gradient in Z and in b, which is the solver's to overwrite."""
+    """f and its gradient in Z and in b; the solver may overwrite the gradient."""
 
     value: float
     Z: Array
@@ -39,24 +40,24 @@ class Steps(NamedTuple):
 
 
 class Smooth(Protocol):
-    """f(Z, b), and the steps that its curvature allows."""
+    """A smooth f(Z, b) with the step sizes that its curvature allows."""
 
     def at(self, mu: float) -> Smooth:
-        """What is smooth at this μ: f itself, or f with what of the penalty is smooth in b."""
+        """Return the smooth part for this μ: f itself, or f with the part of the penalty that is smooth in b."""
 
     @property
     def steps(self) -> Steps:
-        """Steps for which a fixed point iteration converges."""
+        """Step sizes for which a fixed point iteration converges."""
 
     @property
     def short_steps(self) -> Steps:
-        """Steps in whose norm f has a curvature of at most 1."""
+        """Step sizes in whose norm f has a curvature of at most 1."""
 
     def value(self, point: Point) -> float:
-        """f."""
+        """Return f."""
 
     def model(self, point: Point) -> Slope:
-        """f and its gradient."""
+        """Return f and its gradient."""
 
 
 class Proximal(Protocol):
@@ -76,25 +77,24 @@ class Proximal(Protocol):
 
     @property
     def error(self) -> float:
-        """By how much P(x) may be off; 0 for an exact operator."""
+        """A bound of the error of P(x); 0 for an exact operator."""
 
 
 class Penalty(Protocol):
-    """P(Z)."""
+    """A penalty P(Z) with a proximal operator."""
 
     def value(self, Z: Array) -> float:
-        """P."""
+        """Return P."""
 
     def prox(self, point: Array, threshold: float) -> Proximal:
-        """The proximal operator."""
+        """Return the result of the proximal operator."""
 
 
 @dataclass
 class Stage:
     """A solution for one μ.
 
-    The point, P at it and its rank, the objective after each step that was kept, the number of steps tried, and how
-    the run ended.
+    The point, P and the rank there, the objective after each accepted step, the status and the number of steps.
     """
 
     mu: float
@@ -110,23 +110,23 @@ class Stage:
         """f + μ P at the point."""
         return self.history[-1]
 
-    def keep(self, point: Point, shrunk: Proximal, value: float) -> None:
-        """Go to a point."""
+    def accept(self, point: Point, shrunk: Proximal, value: float) -> None:
+        """Move to a point."""
         self.point, self.penalty, self.rank = point, shrunk.value, shrunk.rank
         self.history.append(value)
 
 
-class Method(Protocol):
-    """A way to minimise f + μ P."""
+class ProximalMethod(Protocol):
+    """A method that minimises f + μ P."""
 
     def minimize(self, smooth: Smooth, penalty: Penalty, stage: Stage) -> Stage:
-        """Go on from the point of a stage whose history is empty, and return it."""
+        """Continue from the point of a stage with an empty history, and return the stage."""
 
 
-def descending(first: float, last: float, decay: float) -> list[float]:
-    """Return μ's that fall from decay · first by factors of ``decay`` to ``last``, which is always there.
+def make_penalty_path(first: float, last: float, decay: float) -> list[float]:
+    """Return the values of μ from decay · first by factors of ``decay`` down to ``last``, which is always included.
 
-    >>> descending(1.0, 0.1, 0.5)
+    >>> make_penalty_path(1.0, 0.1, 0.5)
     [0.5, 0.25, 0.125, 0.1]
     """
     mus, mu = [], decay * first
@@ -136,8 +136,10 @@ def descending(first: float, last: float, decay: float) -> list[float]:
     return [*mus, last]
 
 
-def follow(smooth: Smooth, penalty: Penalty, mus: Sequence[float], start: Point, method: Method) -> Iterator[Stage]:
-    """Minimise for one μ after the other, each from the solution of the one before, and yield each stage."""
+def follow_path(
+    smooth: Smooth, penalty: Penalty, mus: Sequence[float], start: Point, method: ProximalMethod
+) -> Iterator[Stage]:
+    """Minimise for each μ in turn, from the solution for the previous one, and yield each stage."""
     point, value = start, penalty.value(start.Z)
     for mu in mus:
         stage = method.minimize(smooth, penalty, Stage(mu, point, value))
@@ -146,6 +148,7 @@ def follow(smooth: Smooth, penalty: Penalty, mus: Sequence[float], start: Point,
 
 
 def _step(penalty: Penalty, point: Point, slope: Slope, steps: Steps, mu: float) -> tuple[Point, Proximal]:
+    """Take a gradient step and apply the proximal operator."""
     number, forward = point.Z.dtype.type, slope.Z
     forward *= number(-steps.Z)
     forward += point.Z
@@ -153,47 +156,118 @@ def _step(penalty: Penalty, point: Point, slope: Slope, steps: Steps, mu: float)
     return Point(shrunk.x, point.b - number(steps.b) * slope.b), shrunk
 
 
+class ProblemBatch(Protocol):
+    """Problems f_i(Z, b) + μ_i P(Z) that take each fixed point step together.
+
+    ``values``, ``penalties``, ``ranks`` and ``errors`` hold f, P, the rank of Z and the error of P at the current
+    point of each problem.
+    """
+
+    values: Any
+    penalties: Any
+    ranks: Any
+    errors: Any
+
+    def step(self, mus: Sequence[float]) -> None:
+        """Take one step in each problem, with the problem's own μ."""
+
+    def point(self, position: int) -> Point:
+        """Return the current point of a problem."""
+
+    def select(self, positions: Sequence[int]) -> ProblemBatch:
+        """Return a batch of these problems alone, at their current points."""
+
+
+@dataclass
+class _Path:
+    """The progress of one problem of a batch: the position of its μ, its objective, and the values at this μ."""
+
+    number: int
+    objective: float
+    place: int = 0
+    history: list[float] = field(default_factory=list)
+
+
+def follow_batch(batch: ProblemBatch, mus: Sequence[float], tol: float, max_iter: int) -> Iterator[tuple[int, Stage]]:
+    """Yield (number of the problem, solution) for every problem and every μ, in the order in which they are reached.
+
+    Every problem goes through all μ's, each from the solution for the one before. It leaves a μ when a step changes
+    its objective by at most ``tol`` of it, or after ``max_iter`` steps. Problems do not influence each other.
+    """
+    starts = zip(batch.values, batch.penalties, strict=True)
+    paths = [_Path(number, float(value + mus[0] * penalty)) for number, (value, penalty) in enumerate(starts)]
+    while paths:
+        batch.step([mus[path.place] for path in paths])
+        for i, path in enumerate(paths):
+            mu, value, penalty = mus[path.place], float(batch.values[i]), float(batch.penalties[i])
+            previous, path.objective = path.objective, value + mu * penalty
+            path.history.append(path.objective)
+            converged = abs(previous - path.objective) + mu * batch.errors[i] <= tol * abs(previous)
+            if not converged and len(path.history) < max_iter:
+                continue
+            status, n_iter = Status.CONVERGED if converged else Status.MAX_ITER, len(path.history)
+            yield path.number, Stage(mu, batch.point(i), penalty, int(batch.ranks[i]), path.history, status, n_iter)
+            path.place, path.history = path.place + 1, []
+            if path.place < len(mus):
+                path.objective = value + mus[path.place] * penalty
+        active = [i for i, path in enumerate(paths) if path.place < len(mus)]
+        if active and len(active) < len(paths):
+            batch = batch.select(active)
+        paths = [paths[i] for i in active]
+
+
+class _SingleProblem:
+    """A batch of one problem, of any f and P."""
+
+    def __init__(self, smooth: Smooth, penalty: Penalty, start: Point, start_penalty: float) -> None:
+        self.smooth, self.penalty, self._point, self._slope = smooth, penalty, start, smooth.model(start)
+        self.values, self.penalties, self.ranks, self.errors = [self._slope.value], [start_penalty], [0], [0.0]
+
+    def step(self, mus: Sequence[float]) -> None:
+        self._point, shrunk = _step(self.penalty, self._point, self._slope, self.smooth.steps, mus[0])
+        self._slope = self.smooth.model(self._point)
+        self.values, self.penalties = [self._slope.value], [shrunk.value]
+        self.ranks, self.errors = [shrunk.rank], [shrunk.error]
+
+    def point(self, position: int) -> Point:
+        return self._point
+
+    def select(self, positions: Sequence[int]) -> _SingleProblem:
+        return self
+
+
 @dataclass
 class FixedPoint:
-    """Plain steps, until one changes the objective by at most ``tol`` of it.
+    """Fixed point iteration, until a step changes the objective by at most ``tol`` of it.
 
-    With the exact operator of P no step raises the objective. An operator that is not yet exact, as in a splitting,
-    must have brought its own error below the same bound.
+    With the exact operator of P no step raises the objective. The error of an inexact operator, as in a splitting,
+    must be below the same bound.
     """
 
     tol: float = 1e-5
     max_iter: int = 1000
 
     def minimize(self, smooth: Smooth, penalty: Penalty, stage: Stage) -> Stage:
-        """Return the stage at its last step."""
-        mu, smooth = stage.mu, smooth.at(stage.mu)
-        slope = smooth.model(stage.point)
-        previous = slope.value + mu * stage.penalty
-        for stage.n_iter in range(1, self.max_iter + 1):
-            point, shrunk = _step(penalty, stage.point, slope, smooth.steps, mu)
-            slope = smooth.model(point)
-            stage.keep(point, shrunk, slope.value + mu * shrunk.value)
-            if abs(previous - stage.value) + mu * shrunk.error <= self.tol * abs(previous):
-                stage.status = Status.CONVERGED
-                break
-            previous = stage.value
-        return stage
+        """Return the stage after its last step."""
+        batch = _SingleProblem(smooth.at(stage.mu), penalty, stage.point, stage.penalty)
+        ((_, solution),) = follow_batch(batch, [stage.mu], self.tol, self.max_iter)
+        return solution
 
 
 @dataclass
 class Accelerated:
-    """Steps with momentum (Beck and Teboulle 2009), dropped where it would lead up (O'Donoghue and Candès 2015).
+    """Steps with momentum (Beck and Teboulle 2009), restarted when the objective rises (O'Donoghue and Candès 2015).
 
-    The objective never rises: a step that would raise it is not kept, and the next one is plain, from the last point.
-    Stops when several steps together lower the objective by at most ``tol`` of it, since a single one may do so where
-    momentum turns; or when one without momentum lowers it by next to nothing.
+    The objective never rises: a step that raises it is rejected, and the next step has no momentum. Stops when
+    several steps together lower the objective by at most ``tol`` of it, since a single step may do so where momentum
+    turns; or when a step without momentum lowers it by far less.
     """
 
     tol: float = 1e-5
     max_iter: int = 1000
 
     def minimize(self, smooth: Smooth, penalty: Penalty, stage: Stage) -> Stage:
-        """Return the stage at its last step."""
+        """Return the stage after its last step."""
         mu, smooth = stage.mu, smooth.at(stage.mu)
         ahead, weight = stage.point, 1.0
         values = [smooth.value(ahead) + mu * stage.penalty]
@@ -202,32 +276,32 @@ class Accelerated:
             point, shrunk = _step(penalty, ahead, smooth.model(ahead), smooth.short_steps, mu)
             value = smooth.value(point) + mu * shrunk.value
             if value <= values[-1]:
-                ahead, weight = _beyond(stage.point, point, weight)
-                stage.keep(point, shrunk, value)
+                ahead, weight = _extrapolate(stage.point, point, weight)
+                stage.accept(point, shrunk, value)
             else:
                 ahead, weight = stage.point, 1.0
             values.append(min(value, values[-1]))
-            if self._settled(values, plain):
+            if self._has_converged(values, plain):
                 stage.status = Status.CONVERGED
                 break
         if not stage.history:
             stage.history.append(values[-1])
         return stage
 
-    def _settled(self, values: list[float], plain: bool) -> bool:
+    def _has_converged(self, values: list[float], plain: bool) -> bool:
         small = self.tol * abs(values[-1])
-        if plain and values[-2] - values[-1] <= NEXT_TO_NOTHING * small:
+        if plain and values[-2] - values[-1] <= MIN_PLAIN_DECREASE * small:
             return True
-        return len(values) > PATIENCE and values[-1 - PATIENCE] - values[-1] <= small
+        return len(values) > STEPS_PER_CHECK and values[-1 - STEPS_PER_CHECK] - values[-1] <= small
 
 
-def _beyond(last: Point, here: Point, weight: float) -> tuple[Point, float]:
-    """Return the point that momentum carries to, beyond here as seen from the last one, and the next weight."""
-    grown = (1 + (1 + 4 * weight**2) ** 0.5) / 2
-    number = here.Z.dtype.type((weight - 1) / grown)
-    if not number:
-        return here, grown
-    Z = here.Z - last.Z
-    Z *= number
-    Z += here.Z
-    return Point(Z, here.b + number * (here.b - last.b)), grown
+def _extrapolate(last: Point, current: Point, weight: float) -> tuple[Point, float]:
+    """Return the point beyond the current one, as seen from the last one, and the next momentum weight."""
+    next_weight = (1 + (1 + 4 * weight**2) ** 0.5) / 2
+    factor = current.Z.dtype.type((weight - 1) / next_weight)
+    if not factor:
+        return current, next_weight
+    Z = current.Z - last.Z
+    Z *= factor
+    Z += current.Z
+    return Point(Z, current.b + factor * (current.b - last.b)), next_weight

@@ -1,8 +1,18 @@
-"""MC-1 and MC-b: labels and features completed together as one matrix of low rank (Goldberg et al. 2010)."""
+"""Completion of matrices: MC-1 and MC-b for labels with features, and imputers for features alone."""
 
-from labelgap.estimators.completion.estimator import CompletionEstimator
-from labelgap.estimators.completion.models import MC1, MCb
-from labelgap.estimators.completion.path import Found, solve_path
-from labelgap.estimators.completion.rows import RowSpace
+from labelgap.estimators.completion.completion_path import CompletionFit, RowSpace, solve_path, solve_paths
+from labelgap.estimators.completion.imputers import EMImputer, FPCImputer, Imputer
+from labelgap.estimators.completion.mc import MC1, CompletionEstimator, MCb
 
-__all__ = ["MC1", "CompletionEstimator", "Found", "MCb", "RowSpace", "solve_path"]
+__all__ = [
+    "MC1",
+    "CompletionEstimator",
+    "CompletionFit",
+    "EMImputer",
+    "FPCImputer",
+    "Imputer",
+    "MCb",
+    "RowSpace",
+    "solve_path",
+    "solve_paths",
+]

@@ -1,4 +1,4 @@
-"""What the reviews say so far: progress, precision, calibration, and labels written, added and still missing."""
+"""Statistics of the reviews: precision, calibration, and the frequencies of labels before and after."""
 
 from __future__ import annotations
 
@@ -12,80 +12,82 @@ import numpy as np
 from labelgap.gaps import reliability
 from labelgap.serve.reviews.store import Review
 
-MOST_POINTS = 200
+MAX_CURVE_POINTS = 200
 N_BINS = 10
 Z_95 = 1.959964
 
 
-def decided(reviews: Sequence[Review], kind: str | None = None) -> list[Review]:
-    """Return the reviews that accept or reject, of one kind of suggestion or of both."""
-    return [one for one in reviews if one.verdict in ("accept", "reject") and kind in (None, one.kind)]
+def select_decided(reviews: Sequence[Review]) -> list[Review]:
+    """Return the reviews that accept or reject."""
+    return [review for review in reviews if review.verdict in ("accept", "reject")]
 
 
-def counts(reviews: Sequence[Review]) -> dict[str, int]:
-    """Return how many verdicts of each sort hold now."""
-    found = Counter(one.verdict for one in reviews)
-    return {"accepted": found["accept"], "rejected": found["reject"], "skipped": found["skip"]}
+def count_verdicts(reviews: Sequence[Review]) -> dict[str, int]:
+    """Return the number of verdicts of each kind."""
+    counts = Counter(review.verdict for review in reviews)
+    names = {"accepted": "accept", "rejected": "reject", "skipped": "skip", "conflicts": "conflict"}
+    return {name: counts[verdict] for name, verdict in names.items()}
 
 
-def precision(reviews: Sequence[Review]) -> dict[str, float | int | None]:
-    """Return accepted / (accepted + rejected) with its 95 % interval, and the precision that was expected of them.
+def compute_precision(reviews: Sequence[Review]) -> dict[str, float | int | None]:
+    """Return accepted / (accepted + rejected) with its 95 % interval, and the precision that the audit expected.
 
     The interval is Wilson's: (p + z²/2n ± z √(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
 
-    >>> from labelgap.serve.reviews.store import Review
-    >>> made = [Review(i, str(i), "", i, "a", "missing", 0.75, verdict, None)
-    ...         for i, verdict in enumerate(["accept", "accept", "accept", "reject", "skip"])]
-    >>> {name: round(value, 3) for name, value in precision(made).items()}
+    >>> reviews = [Review(i, str(i), "", i, "a", "missing", 0.75, verdict, None)
+    ...            for i, verdict in enumerate(["accept", "accept", "accept", "reject", "skip"])]
+    >>> {name: round(value, 3) for name, value in compute_precision(reviews).items()}
     {'reviewed': 4, 'precision': 0.75, 'low': 0.301, 'high': 0.954, 'expected': 0.75}
     """
-    kept = decided(reviews)
-    n = len(kept)
+    decided = select_decided(reviews)
+    n = len(decided)
     if not n:
         return {"reviewed": 0, "precision": None, "low": None, "high": None, "expected": None}
-    p = sum(one.verdict == "accept" for one in kept) / n
+    p = sum(review.verdict == "accept" for review in decided) / n
     half = Z_95 * math.sqrt(p * (1 - p) / n + Z_95**2 / (4 * n * n))
     low, high = ((p + Z_95**2 / (2 * n) + side * half) / (1 + Z_95**2 / n) for side in (-1, 1))
-    expected = sum(one.probability for one in kept) / n
+    expected = sum(review.probability for review in decided) / n
     return {"reviewed": n, "precision": p, "low": max(low, 0.0), "high": min(high, 1.0), "expected": expected}
 
 
-def curve(reviews: Sequence[Review]) -> list[dict[str, float]]:
-    """Return precision and expected precision after each review, at most some hundred points."""
-    kept = decided(reviews)
-    if not kept:
+def compute_precision_curve(reviews: Sequence[Review]) -> list[dict[str, float]]:
+    """Return precision and expected precision after each review, thinned to at most 200 points."""
+    decided = select_decided(reviews)
+    if not decided:
         return []
-    number = np.arange(1, len(kept) + 1)
-    right = np.cumsum([one.verdict == "accept" for one in kept]) / number
-    expected = np.cumsum([one.probability for one in kept]) / number
-    places = np.unique(np.linspace(0, len(kept) - 1, min(len(kept), MOST_POINTS)).round().astype(int))
-    return [{"reviewed": int(number[i]), "precision": right[i], "expected": expected[i]} for i in places]
+    number = np.arange(1, len(decided) + 1)
+    precision = np.cumsum([review.verdict == "accept" for review in decided]) / number
+    expected = np.cumsum([review.probability for review in decided]) / number
+    places = np.unique(np.linspace(0, len(decided) - 1, min(len(decided), MAX_CURVE_POINTS)).round().astype(int))
+    return [{"reviewed": int(number[i]), "precision": precision[i], "expected": expected[i]} for i in places]
 
 
-def calibration(reviews: Sequence[Review]) -> list[dict[str, float]]:
-    """Return for bins of the probability the mean prediction, the share accepted, and the number of reviews."""
-    kept = decided(reviews)
-    if not kept:
+def compute_calibration(reviews: Sequence[Review]) -> list[dict[str, float]]:
+    """Return for bins of the probability its mean, the share accepted, and the number of reviews."""
+    decided = select_decided(reviews)
+    if not decided:
         return []
-    yes = np.array([one.verdict == "accept" for one in kept])
-    bins = reliability(np.array([one.probability for one in kept]), yes, N_BINS)
-    return [{"predicted": mean, "accepted": rate, "reviewed": round(share * len(kept))} for mean, rate, share in bins]
+    accepted = np.array([review.verdict == "accept" for review in decided])
+    bins = reliability(np.array([review.probability for review in decided]), accepted, N_BINS)
+    return [
+        {"predicted": mean, "accepted": rate, "reviewed": round(share * len(decided))} for mean, rate, share in bins
+    ]
 
 
-def distribution(
+def count_labels(
     label_names: Sequence[str], written: Sequence[int], expected: Sequence[float] | None, reviews: Sequence[Review]
 ) -> list[dict[str, Any]]:
-    """Return for each label how often it is written in the file, added, taken away, and still missing by estimate.
+    """Return for each label how often it is in the file, was added and removed, and is probably still missing.
 
-    ``expected`` is how often the audit thinks that each label should be written; what is there now counts against it.
+    ``expected`` is the number of rows that should have each label, by the audit's estimate.
     """
-    changes = Counter((one.label, one.kind) for one in reviews if one.verdict == "accept")
+    changes = Counter((review.label, review.kind) for review in reviews if review.verdict == "accept")
     table = []
     for j, name in enumerate(label_names):
         added, removed = changes[name, "missing"], changes[name, "doubtful"]
-        there = int(written[j]) + added - removed
-        missing = max(0.0, expected[j] - there) if expected is not None else None
+        current = int(written[j]) + added - removed
+        missing = max(0.0, expected[j] - current) if expected is not None else None
         table.append(
             {"label": name, "written": int(written[j]), "added": added, "removed": removed, "missing": missing}
         )
-    return sorted(table, key=lambda one: (-(one["written"] + one["added"]), one["label"]))
+    return sorted(table, key=lambda count: (-(count["written"] + count["added"]), count["label"]))

@@ -1,77 +1,77 @@
-// Requests to the server that served the page, with the token where it wants one.
+// Requests to the server that served the page, with its token if it requires one.
 
-const TOKEN = "labelgap-token";
-const CARRIED = /^[ -~]+$/; // what a header can carry
-let asking = null;
+const TOKEN = "labelgap-token"; // name in the session storage
+const HEADER_SAFE = /^[ -~]+$/; // characters that an HTTP header can carry
+let tokenRequest = null;
 
-export class Refused extends Error {
-  constructor(status, message) {
+export class RequestError extends Error {
+  constructor(status, message, code = null) {
     super(message);
     this.status = status;
+    this.code = code; // of this service's errors; others have none
   }
 }
 
-export const canBeToken = (text) => CARRIED.test(text);
-
-function kept() {
-  const token = sessionStorage.getItem(TOKEN);
-  return token !== null && canBeToken(token) ? token : null;
-}
-
-async function send(path, options, token) {
-  const headers = { ...(options.headers || {}), ...(token ? { Authorization: `Bearer ${token}` } : {}) };
-  return fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
-}
-
-async function answered(path, options = {}) {
-  let token = kept();
-  let answer = await send(path, options, token);
-  while (answer.status === 401) {
-    if (token === kept()) await askForToken(token !== null); // else another one was given meanwhile
-    token = kept();
-    answer = await send(path, options, token);
-  }
-  if (!answer.ok) throw new Refused(answer.status, await message(answer));
-  return answer;
-}
-
-async function message(answer) {
-  try {
-    const body = await answer.json();
-    return body.error?.message ?? (typeof body.detail === "string" ? body.detail : JSON.stringify(body.detail));
-  } catch {
-    return `The server answered ${answer.status}.`;
-  }
-}
-
-function askForToken(refused) {
-  asking ??= new Promise((resolve) => {
-    sessionStorage.removeItem(TOKEN);
-    const give = (token) => { sessionStorage.setItem(TOKEN, token); resolve(); };
-    document.dispatchEvent(new CustomEvent("token-wanted", { detail: { give, refused } }));
-  }).finally(() => { asking = null; });
-  return asking;
-}
+export const isValidToken = (text) => HEADER_SAFE.test(text);
 
 export async function get(path, query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
-  const search = new URLSearchParams(given).toString();
-  return (await answered(search ? `${path}?${search}` : path)).json();
+  const present = Object.entries(query).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  const search = new URLSearchParams(present).toString();
+  return (await send(search ? `${path}?${search}` : path)).json();
 }
 
 export async function post(path, body = {}) {
   const headers = { "Content-Type": "application/json" };
-  return (await answered(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  return (await send(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
 }
 
-/** Download a file by name. */
+/** Download a file and return its name. */
 export async function download(path) {
-  const answer = await answered(path);
-  const named = /filename\*=UTF-8''([^;]+)/.exec(answer.headers.get("Content-Disposition") || "");
+  const response = await send(path);
+  const match = /filename\*=UTF-8''([^;]+)/.exec(response.headers.get("Content-Disposition") || "");
   const link = document.createElement("a");
-  link.href = URL.createObjectURL(await answer.blob());
-  link.download = named ? decodeURIComponent(named[1]) : "export";
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = match ? decodeURIComponent(match[1]) : "export";
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
   return link.download;
+}
+
+/** Send a request, and ask for the token as often as the server rejects it. */
+async function send(path, options = {}) {
+  let token = storedToken();
+  let response = await fetchWithToken(path, options, token);
+  while (response.status === 401) {
+    if (token === storedToken()) await requestToken(token !== null); // else another request has asked meanwhile
+    token = storedToken();
+    response = await fetchWithToken(path, options, token);
+  }
+  if (!response.ok) throw await readError(response);
+  return response;
+}
+
+function fetchWithToken(path, options, token) {
+  const headers = { ...options.headers, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  return fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
+}
+
+function storedToken() {
+  const token = sessionStorage.getItem(TOKEN);
+  return token !== null && isValidToken(token) ? token : null;
+}
+
+/** Let page.js show the token dialog; resolves when a token is entered. */
+function requestToken(rejected) {
+  tokenRequest ??= new Promise((resolve) => {
+    sessionStorage.removeItem(TOKEN);
+    const submit = (token) => { sessionStorage.setItem(TOKEN, token); resolve(); };
+    document.dispatchEvent(new CustomEvent("token-required", { detail: { submit, rejected } }));
+  }).finally(() => { tokenRequest = null; });
+  return tokenRequest;
+}
+
+async function readError(response) {
+  const { status } = response;
+  const { error } = await response.json().catch(() => ({})) ?? {};
+  return new RequestError(status, error?.message ?? `The server answered ${status}.`, error?.code);
 }

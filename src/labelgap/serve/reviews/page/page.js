@@ -1,28 +1,31 @@
-// The page: views, keys, the state of saving, help, and the token.
+// The page: its views, keys, saving state, help and token dialog.
 
-import { canBeToken, get } from "./api.js";
+import { get, isValidToken } from "./api.js";
 import { button, counted, el, refill } from "./dom.js";
-import { FinishView } from "./finish.js";
-import { onChange } from "./outbox.js";
+import { ExportView } from "./export.js";
+import { discard, onChange, restore, retry } from "./outbox.js";
 import { ProgressView } from "./progress.js";
 import { ReviewView } from "./review.js";
-import { TryView } from "./tryout.js";
+import { TryView } from "./try_text.js";
 
-const TITLES = { review: "Review", progress: "Progress", finish: "Export and retrain", try: "Try a text" };
-const makers = { review: ReviewView, progress: ProgressView, finish: FinishView, try: TryView };
+const TITLES = { review: "Review", progress: "Progress", export: "Export and retrain", try: "Try a text" };
+const CLASSES = { review: ReviewView, progress: ProgressView, export: ExportView, try: TryView };
+const FORMER_NAMES = { finish: "export" }; // in bookmarks
 const views = {};
 const main = document.getElementById("main");
 const help = document.getElementById("help");
 let shown = null;
-let reviewing = false;
+let hasReviews = false;
 
-function open() {
-  const wanted = location.hash.slice(1);
-  if (wanted === "main" && shown) return; // the link that skips to the content
-  const name = wanted in makers && (reviewing || wanted === "try") ? wanted : reviewing ? "review" : "try";
+function showView() {
+  const hash = location.hash.slice(1);
+  if (hash === "main" && shown) return; // the link that skips to the content
+  const requested = FORMER_NAMES[hash] ?? hash;
+  const available = requested in CLASSES && (hasReviews || requested === "try");
+  const name = available ? requested : hasReviews ? "review" : "try";
   if (shown && shown === views[name]) return;
   shown?.hide?.();
-  views[name] ??= new makers[name]();
+  views[name] ??= new CLASSES[name]();
   shown = views[name];
   refill(main, shown.node);
   document.title = `${TITLES[name]} · labelgap`;
@@ -33,27 +36,27 @@ function open() {
   shown.show();
 }
 
-async function begin() {
+async function start() {
   try {
     const state = await get("/review/state");
-    reviewing = true;
+    hasReviews = true;
     document.getElementById("data-name").textContent = state.data;
     for (const link of document.querySelectorAll("nav a")) link.hidden = false;
   } catch (error) {
-    if (error.status !== 404) {
-      const said = el("p", {}, `The server did not answer: ${error.message}`);
-      refill(main, el("div", { class: "notice" }, said, button("Try again", begin)));
+    if (error.status !== 404) { // 404: the server was started without data to review
+      const message = el("p", {}, `The server did not answer: ${error.message}`);
+      refill(main, el("div", { class: "notice" }, message, button("Try again", start)));
       return;
     }
   }
-  open();
+  showView();
 }
 
 // --- keys ---------------------------------------------------------------------------------------------------------
 
 const isTyping = (target) => target.closest?.("input, textarea, select, [contenteditable]");
 
-/** Arrows scroll the text that has the focus, and with Shift they select. */
+/** Arrows scroll a text that has the focus; with Shift they select. */
 const isReading = ({ key, shiftKey, target }) => key.startsWith("Arrow") && (shiftKey || target.closest?.(".text"));
 
 function onKey(event) {
@@ -64,19 +67,21 @@ function onKey(event) {
   }
   if (isReading(event)) return;
   if (event.key === "?") { event.preventDefault(); help.showModal(); return; }
-  const view = document.querySelectorAll("nav a:not([hidden])")[Number(event.key) - 1];
-  if (view) { location.hash = view.dataset.view; return; }
-  const does = shown?.keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
-  if (!does) return;
+  const link = document.querySelectorAll("nav a:not([hidden])")[Number(event.key) - 1];
+  if (link) { location.hash = link.dataset.view; return; }
+  const action = shown?.keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
+  if (!action) return;
   event.preventDefault();
-  if (!event.repeat) does();
+  if (!event.repeat) action();
 }
 
-const STORED = "Each verdict is stored as it is made. “Saved” means that the server has it on its disk.";
+const STORED = `Each verdict is sent immediately, and again until the server answers. “Saved” means that all verdicts are on
+  the server’s disk.`;
 const KEYS = [
-  ["A or →", "accept the suggestion"], ["R or ←", "refuse it"], ["S or ↓", "skip it for now"], ["U or Z", "undo"],
-  ["N and P", "next and previous, without a verdict"], ["G", "one by one, by label, by document"],
-  ["↑ ↓", "scroll the text that has the focus"], ["/", "only one label"], ["1 to 4", "the views at the top"], ["Esc", "leave a field"], ["?", "this help"],
+  ["A or →", "accept the suggestion"], ["R or ←", "reject it"], ["S or ↓", "skip it for now"], ["U or Z", "undo"],
+  ["N and P", "next and previous, without a verdict"], ["G", "group one by one, by label, by document"],
+  ["↑ ↓", "scroll the text that has the focus"], ["/", "show only one label"], ["1 to 4", "switch the view"],
+  ["Esc", "leave a field"], ["?", "show this help"],
 ];
 
 function makeHelp() {
@@ -89,38 +94,66 @@ function makeHelp() {
 
 // --- saving and the token -----------------------------------------------------------------------------------------
 
-function showSaving({ waiting, failing }) {
+function showSaving({ waiting, failing, failure, refused }) {
   const node = document.getElementById("saving");
-  node.className = `saving ${failing ? "failing" : waiting ? "waiting" : "saved"}`;
-  const left = `${counted(waiting, "verdict", "verdicts")} not saved, retrying`;
-  node.textContent = failing ? left : waiting ? "Saving …" : "Saved";
+  const [state, text] = failing ? ["failing", `${counted(waiting, "verdict", "verdicts")} not saved, retrying`]
+    : waiting ? ["waiting", "Saving …"]
+      : refused.length ? ["refused", `${counted(refused.length, "verdict", "verdicts")} not stored`]
+        : ["saved", "Saved"];
+  node.className = `saving ${state}`;
+  node.textContent = text;
+  showUnsaved(failure, refused);
 }
 
-document.addEventListener("token-wanted", ({ detail: { give, refused } }) => {
+/** List refused entries, in every view, until each is sent again or discarded, and say why others are not saved. */
+function showUnsaved(failure, refused) {
+  const unsaved = document.getElementById("unsaved");
+  const hadFocus = unsaved.contains(document.activeElement);
+  const lines = [...(failure ? [`Not saved yet: ${failure}`] : []), ...refused.map(describeRefused)];
+  const alert = document.getElementById("alert");
+  if (alert.textContent === lines.join(" ")) return; // drawing again would take the focus from a button
+  alert.textContent = lines.join(" ");
+  unsaved.hidden = !lines.length;
+  refill(unsaved, failure ? el("p", {}, lines[0]) : null, refused.map((entry) => el("div", { class: "row" },
+    el("p", {}, describeRefused(entry)),
+    button("Try again", () => retry(entry)), button("Discard", () => discard(entry), { class: "quiet" }))));
+  if (hadFocus) main.focus();
+}
+
+const describeRefused = ({ title, reason }) => `Not stored: ${title}. ${reason}`;
+
+function askForToken({ detail: { submit, rejected } }) {
   const dialog = document.getElementById("token");
   const attributes = { type: "password", autocomplete: "off", required: true, "aria-labelledby": "token-title" };
   const field = el("input", attributes);
-  const wrong = el("p", { class: "wrong", role: "alert" }, refused ? "That token was refused." : "");
-  let given = false;
-  const submit = (event) => {
+  const wrong = el("p", { class: "wrong", role: "alert" }, rejected ? "The token is wrong." : "");
+  const closing = new AbortController();
+  const onSubmit = (event) => {
     const token = field.value.trim();
-    given = canBeToken(token);
-    if (given) { give(token); return; }
+    if (isValidToken(token)) {
+      closing.abort();
+      submit(token);
+      return;
+    }
     event.preventDefault();
-    wrong.textContent = "A token is made of letters, digits and signs of plain ASCII; this one has others.";
+    wrong.textContent = "A token has only plain ASCII characters; this one has others.";
     field.select();
   };
-  refill(dialog, el("form", { method: "dialog", onsubmit: submit },
-    el("h2", { id: "token-title" }, "This server wants a token"), field, wrong,
-    el("p", { class: "muted small" }, "It is kept until this tab is closed."),
+  refill(dialog, el("form", { method: "dialog", onsubmit: onSubmit },
+    el("h2", { id: "token-title" }, "This server requires a token"), field, wrong,
+    el("p", { class: "muted small" }, "It is stored until you close this tab."),
     el("button", { class: "primary" }, "Continue")));
-  dialog.oncancel = (event) => event.preventDefault();
-  dialog.onclose = () => { if (!given && !dialog.open) dialog.showModal(); }; // browsers close it at a second Escape
+  const options = { signal: closing.signal };
+  dialog.addEventListener("cancel", (event) => event.preventDefault(), options);
+  // Browsers close a dialog at the second Escape in spite of that.
+  dialog.addEventListener("close", () => { if (!dialog.open) dialog.showModal(); }, options);
   dialog.showModal();
-});
+}
 
 makeHelp();
 onChange(showSaving);
-addEventListener("hashchange", open);
+restore();
+addEventListener("hashchange", showView);
 document.addEventListener("keydown", onKey);
-begin();
+document.addEventListener("token-required", askForToken);
+start();

@@ -1,13 +1,14 @@
-// Plots as SVG, each with its numbers as a table beside it for those who do not see it.
+// Plots as SVG, and their numbers as tables for people who do not see them.
 
 import { count, el, percent, svg } from "./dom.js";
 
 const HEIGHT = 300;
 const EDGE = { left: 66, right: 26, top: 14, bottom: 46 };
 const FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1];
-const percents = (shares) => shares.map((share) => [share, `${Math.round(100 * share)} %`]);
+const percentTicks = (shares) => shares.map((share) => [share, `${Math.round(100 * share)} %`]);
+const textElement = (text, attributes) => svg("text", { "text-anchor": "middle", ...attributes }, text);
 
-/** Axes from 0 to 1 with a frame of lines; small screens get a smaller drawing rather than smaller letters. */
+/** Axes from 0 to 1 with a grid; a narrow screen gets a smaller plot with letters of the same size. */
 class Axes {
   constructor() {
     this.narrow = matchMedia("(max-width: 46rem)").matches;
@@ -21,71 +22,72 @@ class Axes {
     return points.map(([a, b], i) => `${i ? "L" : "M"}${this.x(a).toFixed(1)} ${this.y(b).toFixed(1)}`).join("");
   }
 
-  frame(title, xTitle, yTitle, xTicks, marks) {
+  plot(title, xTitle, yTitle, xTicks, marks) {
     const [left, right, bottom] = [this.x(0), this.x(1), this.y(0)];
-    const words = (text, attributes) => svg("text", { "text-anchor": "middle", ...attributes }, text);
-    const across = (share) => svg("line", { class: "grid", x1: left, x2: right, y1: this.y(share), y2: this.y(share) });
+    const gridLine = (share) =>
+      svg("line", { class: "grid", x1: left, x2: right, y1: this.y(share), y2: this.y(share) });
     return svg("svg", { viewBox: `0 0 ${this.width} ${HEIGHT}`, role: "img", "aria-label": title, class: "plot" },
-      FIFTHS.map(across),
-      percents(FIFTHS).map(([share, text]) => words(text, { x: left - 8, y: this.y(share) + 4, "text-anchor": "end" })),
-      xTicks.map(([share, text]) => words(text, { x: this.x(share), y: bottom + 19 })),
-      words(xTitle, { x: this.x(0.5), y: HEIGHT - 6 }),
-      words(yTitle, { transform: `translate(14 ${this.y(0.5)}) rotate(-90)` }), marks);
+      FIFTHS.map(gridLine),
+      percentTicks(FIFTHS).map(([share, text]) =>
+        textElement(text, { x: left - 8, y: this.y(share) + 4, "text-anchor": "end" })),
+      xTicks.map(([share, text]) => textElement(text, { x: this.x(share), y: bottom + 19 })),
+      textElement(xTitle, { x: this.x(0.5), y: HEIGHT - 6 }),
+      textElement(yTitle, { transform: `translate(14 ${this.y(0.5)}) rotate(-90)` }), marks);
   }
 }
 
-/** Precision after each review, and what was expected. */
+/** Plot the precision after each review, and the expected precision. */
 export function precisionPlot(curve) {
   const axes = new Axes();
   const last = curve.at(-1)?.reviewed ?? 1;
-  const place = (n) => (last > 1 ? (n - 1) / (last - 1) : 0.5);
-  const ticks = [...new Set([1, Math.round((1 + last) / 2), last])].map((n) => [place(n), count(n)]);
+  const position = (n) => (last > 1 ? (n - 1) / (last - 1) : 0.5);
+  const ticks = [...new Set([1, Math.round((1 + last) / 2), last])].map((n) => [position(n), count(n)]);
   const line = (name, kind) => curve.length > 1
-    ? svg("path", { class: `line ${kind}`, d: axes.path(curve.map((one) => [place(one.reviewed), one[name]])) })
-    : curve.map((one) => svg("circle", { class: `dot ${kind}`, cx: axes.x(0.5), cy: axes.y(one[name]), r: 5 }));
-  const lines = [line("expected", "expected"), line("precision", "found")];
-  return axes.frame("Precision after each review", "reviews", "right so far", ticks, lines);
+    ? svg("path", { class: `line ${kind}`, d: axes.path(curve.map((point) => [position(point.reviewed), point[name]])) })
+    : curve.map((point) => svg("circle", { class: `dot ${kind}`, cx: axes.x(0.5), cy: axes.y(point[name]), r: 5 }));
+  const lines = [line("expected", "expected"), line("precision", "observed")];
+  return axes.plot("Precision after each review", "reviews", "right so far", ticks, lines);
 }
 
-/** Predicted probability against the share that was accepted; the area of a dot is the number of reviews. */
+/** Plot the predicted probability against the share accepted; the area of a dot is the number of reviews. */
 export function calibrationPlot(bins) {
   const axes = new Axes();
-  const most = Math.max(...bins.map((bin) => bin.reviewed), 1);
+  const largest = Math.max(...bins.map((bin) => bin.reviewed), 1);
   const dots = bins.map(({ predicted, accepted, reviewed }) => {
-    const place = { cx: axes.x(predicted), cy: axes.y(accepted), r: 4 + 10 * Math.sqrt(reviewed / most) };
-    const words = `${percent(predicted)} predicted, ${percent(accepted)} accepted, ${reviewed} reviews`;
-    return svg("circle", { class: "dot found", ...place }, svg("title", {}, words));
+    const place = { cx: axes.x(predicted), cy: axes.y(accepted), r: 4 + 10 * Math.sqrt(reviewed / largest) };
+    const text = `${percent(predicted)} predicted, ${percent(accepted)} accepted, ${reviewed} reviews`;
+    return svg("circle", { class: "dot observed", ...place }, svg("title", {}, text));
   });
-  const ticks = percents(axes.narrow ? [0, 0.5, 1] : FIFTHS);
-  return axes.frame("Calibration", "predicted probability", "accepted", ticks,
+  const ticks = percentTicks(axes.narrow ? [0, 0.5, 1] : FIFTHS);
+  return axes.plot("Calibration", "predicted probability", "accepted", ticks,
     [svg("path", { class: "line expected", d: axes.path([[0, 0], [1, 1]]) }), dots]);
 }
 
-/** Labels as bars: written, added by reviews, still missing by estimate. */
+/** Make bars of labels: in the file, added by reviews, probably still missing. */
 export function labelBars(labels) {
-  const most = Math.max(...labels.map((one) => one.written + one.added + (one.missing ?? 0)), 1);
-  return el("ul", { class: "label-bars" }, labels.map((one) => {
-    const kept = Math.max(one.written - one.removed, 0);
-    const parts = [["written", kept], ["added", one.added], ["missing", one.missing ?? 0]].map(([kind, n]) => {
+  const largest = Math.max(...labels.map(({ written, added, missing }) => written + added + (missing ?? 0)), 1);
+  return el("ul", { class: "label-bars" }, labels.map(({ label, written, removed, added, missing }) => {
+    const remaining = Math.max(written - removed, 0);
+    const parts = [["written", remaining], ["added", added], ["missing", missing ?? 0]].map(([kind, n]) => {
       const bar = el("span", { class: `part ${kind}` });
-      bar.style.setProperty("--share", String(n / most));
+      bar.style.setProperty("--share", String(n / largest));
       return bar;
     });
-    const added = one.added ? ` + ${count(one.added)}` : "";
-    const words = `${count(kept)}${added}${one.missing >= 0.5 ? ` + ${count(one.missing)}?` : ""}`;
-    return el("li", {}, el("span", { class: "name", title: one.label }, one.label),
-      el("span", { class: "parts", "aria-hidden": "true" }, parts), el("span", { class: "weight" }, words));
+    const plusAdded = added ? ` + ${count(added)}` : "";
+    const text = `${count(remaining)}${plusAdded}${missing >= 0.5 ? ` + ${count(missing)}?` : ""}`;
+    return el("li", {}, el("span", { class: "name", title: label }, label),
+      el("span", { class: "parts", "aria-hidden": "true" }, parts), el("span", { class: "weight" }, text));
   }));
 }
 
-/** The numbers of a plot as a table that opens on demand. */
-export function numbers(heads, rows) {
+/** Make a table of the numbers of a plot that opens on demand. */
+export function numberTable(heads, rows) {
   const head = el("thead", {}, el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text))));
   const body = el("tbody", {}, rows.map((row) => el("tr", {}, row.map((cell) => el("td", {}, String(cell))))));
   const table = el("div", { class: "scroll" }, el("table", {}, head, body));
   return el("details", { class: "numbers" }, el("summary", {}, "As a table"), table);
 }
 
-/** What the colours mean. */
+/** Make a legend of colours. */
 export const legend = (...entries) => el("p", { class: "legend" }, entries.map(([kind, text]) =>
   el("span", {}, el("span", { class: `key ${kind}`, "aria-hidden": "true" }), text)));

@@ -1,0 +1,247 @@
+"""Training on one GPU at the shapes of large data sets. Run as ``python -m benchmarks.gpu``.
+
+Each part prints times, the share of the ceiling that this GPU reaches in a copy, and the ratio to the CPU of the same
+machine. The bytes of a product are indices, values and output once, and a dense row for each non-zero, less those of
+the most frequent columns that fit in the cache.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from benchmarks.common import normalised, show
+from benchmarks.shapes import SHAPES, make_shape
+from labelgap import LEML, OneClassMF
+from labelgap.kernels import cpu, get_backend
+from labelgap.objectives import SideData
+from labelgap.objectives import start as start_from
+from labelgap.observations import as_labels
+from labelgap.runtime import threads
+from labelgap.solvers import Direct, Fit, alternate
+
+REFERENCE_STEPS = 40
+
+
+def seconds_of(work: Callable[[], Any], repeats: int = 5) -> float:
+    """Return the median seconds of several runs on the GPU, after one that compiles."""
+    work()
+    times = []
+    for _ in range(repeats):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        work()
+        last.record()
+        torch.cuda.synchronize()
+        times.append(first.elapsed_time(last) / 1e3)
+    return float(np.median(times))
+
+
+def measure_ceilings() -> tuple[float, float]:
+    """Return the bytes per second of a copy and the operations per second of a float32 product."""
+    source = torch.randn(1 << 29, device="cuda")
+    target = torch.empty_like(source)
+    rate = 2 * source.nbytes / seconds_of(lambda: target.copy_(source))
+    square = torch.randn(8192, 8192, device="cuda")
+    return rate, 2 * 8192**3 / seconds_of(lambda: square @ square)
+
+
+def count_bytes(A: Any, k: int, size: int) -> float:
+    """Return the bytes that the product of A with k columns of ``size`` bytes per number moves."""
+    cached = torch.cuda.get_device_properties(0).L2_cache_size // (k * size)
+    counts = torch.sort(torch.bincount(A.indices, minlength=A.shape[1]), descending=True).values
+    gathered = float(counts[cached:].sum())
+    return A.nnz * 8.0 + A.shape[0] * k * 4.0 + gathered * k * size
+
+
+def run_products(X: sp.csr_array, k: int, ceiling: float, *, beside_cpu: bool) -> None:
+    """Time the sparse products in both directions and precisions."""
+    backend = get_backend("cuda")
+    A = backend.prepare(X, "float32")
+    rng, rows = torch.Generator("cuda").manual_seed(0), []
+    dense = {side: torch.randn((side, k), generator=rng, device="cuda") for side in A.shape}
+    exact, host = {}, {}
+    for label, matrix in (("X W", A), ("Xᵀ B", A.T)):
+        B = dense[matrix.shape[1]]
+        if beside_cpu:
+            plain = cpu.prepare(X if label == "X W" else sp.csr_array(X.T), np.float32)
+            argument = B.cpu().numpy()
+            start = time.perf_counter()
+            product = cpu.spmm(plain, argument)
+            host[label] = time.perf_counter() - start
+            exact[label] = backend.array(product, "float32")
+        for kind, argument in (("float32", B), ("bfloat16", backend.coarse(B))):
+            elapsed = seconds_of(lambda m=matrix, a=argument: backend.spmm(m, a))
+            result = backend.spmm(matrix, argument)
+            truth = exact.setdefault(label, result)
+            error = float(torch.linalg.norm(result - truth) / torch.linalg.norm(truth))
+            moved = count_bytes(matrix, k, argument.element_size())
+            share = moved / elapsed / ceiling
+            ratio = host[label] / elapsed if host else float("nan")
+            rows.append([label, kind, elapsed * 1e3, moved / 1e9, 100 * share, error, ratio])
+    header = ["product", "dense side", "ms", "GB", "% of copy", "error", "× CPU"]
+    show(f"Products, k = {k}", header, rows)
+
+
+@dataclass
+class Trace:
+    """The seconds and objectives of a fit, alternation by alternation."""
+
+    fit: Fit
+    seconds: list[float]
+    peak: float
+
+    def without_factors(self) -> Trace:
+        """Free the memory of the factors."""
+        self.fit.W = self.fit.H = None
+        return self
+
+    def reach(self, goal: float) -> float:
+        """Return the seconds after which the objective is at most ``goal``."""
+        return next((s for s, F in zip(self.seconds, self.fit.history) if goal >= F), float("nan"))
+
+
+def trace(problem: Any, fit: Fit, solver: Any, max_iter: int, limit: float = 1e9) -> Trace:
+    """Alternate from a copy of a start; ``limit`` ends it after so many seconds."""
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    seconds, begin = [], time.perf_counter()
+
+    def report(fit: Fit) -> bool:
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - begin)
+        return seconds[-1] > limit
+
+    own = Fit(fit.W.clone(), fit.H.clone())
+    alternate(problem, own, solver, solver, max_iter=max_iter, tol=0, stop=report)
+    return Trace(own, seconds, torch.cuda.max_memory_allocated() / 2**30)
+
+
+def bind_timed(model: Any, X: Any, Y: Any) -> tuple[Any, Fit]:
+    """Move the data to the GPU, make the start, and print the time of both."""
+    labels = as_labels(Y)
+    begin = time.perf_counter()
+    data = model._bind(X, labels, SideData())
+    problem = model._problem(data)
+    torch.cuda.synchronize()
+    moved = time.perf_counter()
+    fit = start_from(problem, model.n_components, init="svd", random_state=np.random.RandomState(0), dtype="float32")
+    torch.cuda.synchronize()
+    print(f"bind and transfer {moved - begin:.2f} s, start {time.perf_counter() - moved:.2f} s", flush=True)
+    return problem, fit
+
+
+def run_leml(X: Any, Y: Any, k: int, reference_steps: int, steps: list[int]) -> None:
+    """Five alternations of LEML with few steps of conjugate gradients, compared with many in float32."""
+    problem, fit = bind_timed(LEML(k, device="cuda"), X, Y)
+    backend = get_backend("cuda")
+    trace(problem, fit, Direct(0.0, 1), 1)  # compiles, and makes the transposes
+    rows: list[tuple[Any, str, Trace]] = []
+    for count in steps:
+        rows.append((count, "bfloat16", trace(problem, fit, Direct(0.0, count), 5).without_factors()))
+    default = trace(problem, fit, problem.make_solver("auto"), 5).without_factors()
+    rows.append(("default", "bfloat16", default))
+    backend.rounds = False
+    if reference_steps:
+        rows.append((reference_steps, "float32", trace(problem, fit, Direct(0.0, reference_steps), 5)))
+    backend.rounds = True
+    best = rows[-1][2].fit.history[-1]
+    table = [
+        [count, kind, run.seconds[-1], run.fit.history[-1], 100 * (run.fit.history[-1] / best - 1), run.peak]
+        for count, kind, run in rows
+    ]
+    show(f"LEML, k = {k}, 5 alternations", ["CG steps", "products", "s", "F", "% above", "GiB"], table)
+    print("history", default.fit.history, [round(s, 3) for s in default.seconds])
+
+
+def find_tight(X: Any, Y: Any, fit: Fit, loss: str, limit: float) -> float:
+    """Continue a fit in float64 until a time limit, and return the lowest objective."""
+    model = OneClassMF(fit.W.shape[1], loss=loss, device="cuda", dtype="float64")
+    problem = model._problem(model._bind(X, as_labels(Y), SideData()))
+    run = trace(problem, Fit(fit.W.double(), fit.H.double()), problem.make_solver("auto"), 1_000, limit)
+    print("float64", [f"{F:.7g}" for F in run.fit.history], f"{run.seconds[-1]:.0f} s")
+    return min(run.fit.history)
+
+
+def run_one_class(X: Any, Y: Any, k: int, loss: str, limit: float, max_iter: int = 200, tight: float = 0.0) -> None:
+    """OneClassMF until a time limit: the time to 0.1 % above the lowest objective, in float64 if ``tight``."""
+    model = OneClassMF(k, loss=loss, device="cuda")
+    problem, fit = bind_timed(model, X, Y)
+    trace(problem, fit, problem.make_solver("auto"), 1)
+    run = trace(problem, fit, problem.make_solver("auto"), max_iter, limit)
+    best = min(run.fit.history)
+    if tight:
+        problem = None
+        torch.cuda.empty_cache()
+        best = min(best, find_tight(X, Y, run.fit, loss, tight))
+    steps = np.diff([0.0, *run.seconds])
+    print("F and seconds", [(f"{F:.6g}", round(s, 2)) for F, s in zip(run.fit.history, run.seconds)][:40])
+    row = [loss, len(steps), float(np.median(steps)), run.reach(1.001 * best), run.reach(1.01 * best), best, run.peak]
+    header = ["loss", "alternations", "s each", "s to 0.1 %", "s to 1 %", "F", "GiB"]
+    show(f"OneClassMF, k = {k}", header, [row])
+
+
+def run_agreement(name: str, k: int) -> None:
+    """The same fit on the CPU and on the GPU: objectives, and the overlap of the five best labels."""
+    dataset, train, test = normalised(name)
+    rows = []
+    for make in (LEML, OneClassMF):
+        models, seconds = [], []
+        for device in ("cpu", "cuda", "cpu", "cuda"):
+            begin = time.perf_counter()
+            models.append(make(k, alpha=0.1, random_state=0, device=device, max_iter=100).fit(train, dataset.Y_train))
+            seconds.append(time.perf_counter() - begin)
+        (ours, _), (theirs, _) = (model.predict_topk(test, 5) for model in models[2:])
+        overlap = np.mean([len(set(a) & set(b)) for a, b in zip(ours.tolist(), theirs.tolist())]) / 5
+        F, G = (model.objective_[-1] for model in models[2:])
+        iterations = f"{models[2].n_iter_}, {models[3].n_iter_}"
+        rows.append([make.__name__, iterations, seconds[2], seconds[3], F, G / F - 1, 100 * float(overlap)])
+    show(f"{name}, k = {k}", ["", "alternations", "CPU s", "GPU s", "F", "relative difference", "% overlap"], rows)
+
+
+def main() -> None:
+    """Run the chosen parts."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["products", "leml", "one-class", "ml-20m", "agreement"])
+    parser.add_argument("--shape", choices=sorted(SHAPES), default="wikipedia")
+    parser.add_argument("-k", type=int, default=500)
+    parser.add_argument("--steps", type=int, nargs="*", default=[3, 5, 8])
+    parser.add_argument("--reference", type=int, default=REFERENCE_STEPS)
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of OneClassMF on the large shape")
+    parser.add_argument("--tight", type=float, default=0.0, help="seconds of OneClassMF in float64")
+    parser.add_argument("--cpu", action="store_true", help="also time products on the CPU")
+    options = parser.parse_args()
+    rate, operations = measure_ceilings()
+    print(f"{torch.cuda.get_device_name()}: copy {rate / 1e12:.2f} TB/s, float32 product {operations / 1e12:.0f} T/s")
+    torch.cuda.empty_cache()
+    with threads(None):
+        if {"products", "leml", "one-class"} & set(options.parts):
+            begin = time.perf_counter()
+            X, Y = make_shape(options.shape)
+            torch.cuda.empty_cache()
+            print(f"{options.shape} generated in {time.perf_counter() - begin:.1f} s", flush=True)
+        if "products" in options.parts:
+            run_products(X, options.k, rate, beside_cpu=options.cpu)
+            torch.cuda.empty_cache()
+        if "leml" in options.parts:
+            run_leml(X, Y, options.k, options.reference, options.steps)
+            torch.cuda.empty_cache()
+        if "one-class" in options.parts:
+            run_one_class(X, Y, options.k, "logistic", options.limit, tight=options.tight)
+            torch.cuda.empty_cache()
+        if "ml-20m" in options.parts:
+            run_one_class(*make_shape("ml-20m"), 256, "squared", 20.0, 30)
+        if "agreement" in options.parts:
+            run_agreement("bibtex", 100)
+            run_agreement("eurlex", 100)
+
+
+if __name__ == "__main__":
+    main()

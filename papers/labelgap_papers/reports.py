@@ -1,0 +1,375 @@
+"""Reports of a run: tables on the terminal, a JSON file, a picture; and a page that summarises all JSON files.
+
+In the summary a published number is *reached* if ours is at least as good, within a tolerance: one point of P@k and
+nDCG@k, 0.01 of AUC, 5 % of a Hamming loss, 1.5 points of label error, 0.03 of imputation error. Seconds depend on the
+machine and are not compared.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
+from fnmatch import fnmatchcase
+from functools import cache, partial
+from importlib.metadata import version
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from labelgap import __version__
+from labelgap.runtime import available_cores, import_optional, write_atomically
+from labelgap_papers.experiments import Experiment, PublishedNumber, Report, Setting, TableRow, list_experiments
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn")
+
+
+# --- tables on the terminal -----------------------------------------------------------------------------------------
+
+
+def print_report(report: Report, console: Console) -> None:
+    """Print one table per experiment, then the notes."""
+    from rich.table import Table
+
+    titles = {experiment.name: f"{experiment.name}: {experiment.title}" for experiment in report.experiments}
+    for name, rows in groupby(report.rows, lambda row: row.experiment):
+        table = Table(title=titles[name], title_justify="left")
+        table.add_column("setting", overflow="fold")
+        table.add_column("metric", overflow="fold")
+        for column in ("paper", "ours", "difference"):
+            table.add_column(column, justify="right", no_wrap=column != "ours")
+        for row in rows:
+            table.add_row(str(row.setting), row.metric, *_format_numbers(row))
+        console.print(table)
+    seeds = report.options.seeds
+    console.print(f"{len(report.rows)} rows, {seeds} seed{'s' * (seeds > 1)}, {report.seconds:.0f} s.")
+    for note in report.notes:
+        console.print(f"- {note}", highlight=False)
+
+
+def _format_numbers(row: TableRow) -> tuple[str, str, str]:
+    digits = 4 if row.metric in ("Hamming", "AUC") else 2
+    paper, ours, spread, difference = (
+        "–" if value is None else f"{value:.{digits}f}" for value in (row.paper, row.ours, row.spread, row.difference)
+    )
+    if row.ours is None:
+        ours = "not implemented"
+    elif row.spread is not None:
+        ours += f" ± {spread}"
+    sign = "+" if row.difference is not None and row.difference > 0 else ""
+    return paper, ours + " *" * row.best, sign + difference
+
+
+# --- the JSON file --------------------------------------------------------------------------------------------------
+
+
+def report_to_dict(report: Report, command: list[str]) -> dict[str, Any]:
+    """Return a report as JSON values: the command, the versions, the machine, and every row."""
+    return {
+        "command": command,
+        "seeds": list(range(report.options.seeds)),
+        "interrupted": report.interrupted,
+        "seconds": report.seconds,
+        "versions": {
+            "labelgap": __version__,
+            "python": platform.python_version(),
+            **{name: version(name) for name in _LIBRARIES},
+        },
+        "machine": {"cores": available_cores(), "processor": platform.machine(), "system": platform.system()},
+        "notes": report.notes,
+        "rows": [_row_to_dict(row) for row in report.rows],
+    }
+
+
+def _row_to_dict(row: TableRow) -> dict[str, Any]:
+    return {
+        "experiment": row.experiment,
+        **vars(row.setting),
+        "metric": row.metric,
+        "paper": row.paper,
+        "ours": row.ours,
+        "difference": row.difference,
+        "best": row.best,
+        "values": list(row.values),
+        "params": list(row.params),
+        "seconds": row.seconds,
+    }
+
+
+def _row_from_dict(record: dict[str, Any]) -> TableRow:
+    setting = {field.name: record[field.name] for field in fields(Setting)}
+    setting["criteria"] = tuple(setting["criteria"])
+    values, params = tuple(record["values"]), tuple(record["params"])
+    return TableRow(record["experiment"], Setting(**setting), record["metric"], record["paper"], values, params)
+
+
+def write_json(report: Report, command: list[str], path: Path) -> None:
+    """Write a report as JSON; an interrupted write leaves no partial file."""
+    text = json.dumps(report_to_dict(report, command), indent=1, ensure_ascii=False)
+    with write_atomically(path) as stream:
+        stream.write(f"{text}\n".encode())
+
+
+def read_rows(folder: Path) -> list[TableRow]:
+    """Return the rows of all result files in a folder; of duplicates, the row with the most seeds."""
+    best: dict[tuple, TableRow] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            rows = [_row_from_dict(record) for record in json.loads(path.read_text(encoding="utf-8"))["rows"]]
+        except (KeyError, TypeError, ValueError) as error:
+            message = f"{path} is not a file of results ({error!r}); pass a folder of files that --json wrote."
+            raise ValueError(message) from error
+        for row in rows:
+            key = (row.experiment, row.setting, row.metric)
+            if row.values and (key not in best or len(row.values) > len(best[key].values)):
+                best[key] = row
+    return list(best.values())
+
+
+# --- the summary of a folder of JSON files --------------------------------------------------------------------------
+
+SMALLER_IS_BETTER = ("Hamming", "label error", "imputation error")
+TOLERANCES = {"AUC": 0.01, "label error": 1.5, "imputation error": 0.03}
+POINT = 1.0  # tolerance of P@k and nDCG@k
+HAMMING_TOLERANCE_SHARE = 0.05
+ROUNDING = 1e-9
+_HEADER = """# The papers' numbers and ours
+
+`labelgap reproduce --summary {folder}` writes this page from the JSON files in the same folder, which
+`labelgap reproduce … --json` wrote. Each file holds its command, seeds, versions and every number.
+
+A number is *reached* if ours is at least as good, within a tolerance of one point of P@k and nDCG@k, 0.01 of AUC,
+5 % of a Hamming loss, 1.5 points of label error and 0.03 of imputation error. Seconds depend on the machine and are
+not compared. Parameters are chosen on training data only.
+
+| experiment | shows | numbers | measured | reached |
+|---|---|---|---|---|
+"""
+
+
+class ShortfallReason(NamedTuple):
+    """Why some numbers are not reached; experiment, dataset and method may hold wildcards."""
+
+    experiment: str
+    dataset: str
+    method: str
+    why: str
+
+
+def compute_shortfall(metric: str, paper: float, ours: float) -> float:
+    """Return by how much our number is worse than the paper's; 0 or negative if it is not worse.
+
+    >>> compute_shortfall("P@1", 60.0, 58.5), compute_shortfall("Hamming", 0.0125, 0.0135) > 0
+    (1.5, True)
+    """
+    return ours - paper if metric in SMALLER_IS_BETTER else paper - ours
+
+
+def is_comparable(metric: str) -> bool:
+    """Return whether a metric can be compared between machines.
+
+    >>> is_comparable("P@1"), is_comparable("seconds")
+    (True, False)
+    """
+    return metric in (*SMALLER_IS_BETTER, *TOLERANCES) or metric.startswith(("P@", "nDCG@"))
+
+
+def is_reached(metric: str, paper: float, ours: float) -> bool:
+    """Return whether our number is as good as the paper's, within the tolerance of the metric.
+
+    >>> is_reached("P@1", 60.0, 59.1), is_reached("AUC", 0.90, 0.88), is_reached("label error", 20.0, 3.0)
+    (True, False, True)
+    """
+    tolerance = HAMMING_TOLERANCE_SHARE * paper if metric == "Hamming" else TOLERANCES.get(metric, POINT)
+    return compute_shortfall(metric, paper, ours) <= tolerance + ROUNDING
+
+
+def write_summary(folder: Path) -> Path:
+    """Write the summary of a folder of results to its README.md, and return the path of that file."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"--summary {folder} is not a folder; pass one with files that --json wrote.")
+    path = folder / "README.md"
+    with write_atomically(path) as stream:
+        stream.write(summarize(read_rows(folder), folder.as_posix()).encode())
+    return path
+
+
+def summarize(rows: Iterable[TableRow], folder: str = "FOLDER") -> str:
+    """Return the summary page in Markdown: counts per experiment, then the numbers that are not reached."""
+    experiments = list_experiments().values()
+    measured = [row for row in rows if row.paper is not None and row.values and is_comparable(row.metric)]
+    rows_of = {e.name: [row for row in measured if row.experiment == e.name] for e in experiments}
+    numbers_of = {
+        e.name: [n for n in e.numbers if n.value is not None and is_comparable(n.metric)] for e in experiments
+    }
+    lines = [_summarize_experiment(e, numbers_of[e.name], rows_of[e.name]) for e in experiments]
+    total = _format_counts(sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part])
+    sections = [_list_shortfalls(e.name, rows_of[e.name]) for e in experiments]
+    return _HEADER.format(folder=folder) + "\n".join([*lines, f"| **all** | | {total} |"]) + "\n" + "".join(sections)
+
+
+def _summarize_experiment(
+    experiment: Experiment, numbers: Sequence[PublishedNumber], rows: Sequence[TableRow]
+) -> str:
+    counts = _format_counts(len(numbers), rows) if numbers else "– | – | the paper prints no numbers"
+    return f"| {experiment.name} | {experiment.title} | {counts} |"
+
+
+def _format_counts(published: int, rows: Sequence[TableRow]) -> str:
+    n_reached = sum(map(_row_is_reached, rows))
+    share = f"{n_reached} ({n_reached / len(rows):.0%})" if rows else "not measured"
+    return f"{published} | {len(rows)} | {share}"
+
+
+def _row_is_reached(row: TableRow) -> bool:
+    assert row.paper is not None
+    assert row.ours is not None
+    return is_reached(row.metric, row.paper, row.ours)
+
+
+def _list_shortfalls(experiment: str, rows: Sequence[TableRow]) -> str:
+    """Return a section with the missed numbers by method and dataset and the reason; empty if all are reached."""
+
+    def method_and_dataset(row: TableRow) -> tuple[str, str]:
+        return row.setting.method, row.setting.dataset
+
+    missed = sorted((row for row in rows if not _row_is_reached(row)), key=method_and_dataset)
+    if not missed:
+        return ""
+    section = f"\n## {experiment}: numbers not reached\n\n| | | numbers | worse by | why |\n|---|---|---|---|---|\n"
+    for (method, dataset), group in groupby(missed, method_and_dataset):
+        shortfalls = [(compute_shortfall(r.metric, r.paper or 0.0, r.ours or 0.0), r) for r in group]
+        worst, row = max(shortfalls, key=lambda pair: pair[0] / abs(pair[1].paper or 1.0))
+        why = _find_reason(experiment, dataset, method)
+        section += f"| {method} | {dataset} | {len(shortfalls)} | up to {worst:.4g} ({row.metric}) | {why} |\n"
+    return section
+
+
+def _find_reason(experiment: str, dataset: str, method: str) -> str:
+    for reason in _read_reasons():
+        patterns = zip((experiment, dataset, method), reason[:3], strict=True)
+        if all(fnmatchcase(value, pattern) for value, pattern in patterns):
+            return reason.why
+    return "not known"
+
+
+@cache
+def _read_reasons() -> tuple[ShortfallReason, ...]:
+    text = (files("labelgap_papers") / "reasons.json").read_text(encoding="utf-8")
+    return tuple(ShortfallReason(**record) for record in json.loads(text))
+
+
+# --- pictures -------------------------------------------------------------------------------------------------------
+
+MAX_TICKS = 8
+AXIS_LABELS = {
+    "observed": "share of known cells",
+    "k_ratio": "k / L",
+    "k": "dimension k",
+    "clusters": "number of clusters",
+    "learners": "number of learners",
+    "MB": "size of the model, MB",
+}
+
+
+def plot_report(report: Report, path: Path) -> None:
+    """Draw the experiments of a report into one picture: lines or groups of bars for figures, bars for tables."""
+    import_optional("matplotlib", "plot")
+    from matplotlib.figure import Figure
+
+    panels = [panel for experiment in report.experiments for panel in _make_panels(experiment, report.rows)]
+    if not panels:
+        raise ValueError("There are no rows to draw.")
+    figure = Figure(figsize=(7, 4.5 * len(panels)), layout="constrained")
+    for ax, (name, draw) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels):
+        draw(ax)
+        ax.set_title(name)
+    with write_atomically(path) as stream:
+        figure.savefig(stream, dpi=150, format=path.suffix.lstrip(".") or "png")
+
+
+def _make_panels(experiment: Experiment, rows: list[TableRow]) -> Iterator[tuple[str, Callable[[Any], None]]]:
+    """Yield the title of each panel of an experiment and the function that draws it."""
+    rows = [row for row in rows if row.experiment == experiment.name]
+    axes = experiment.x if isinstance(experiment.x, tuple) else (experiment.x,)
+    shown = [row for row in rows if row.metric not in axes]
+    for x in axes if rows else ():
+        if x is None:
+            yield experiment.name, partial(_draw_bars, rows=shown)
+        elif x == "dataset":
+            for metric in dict.fromkeys(row.metric for row in shown):
+                yield experiment.name, partial(_draw_groups, rows=[row for row in shown if row.metric == metric], x=x)
+        else:
+            yield experiment.name, partial(_draw_lines, rows=shown, x=x, positions=_find_positions(rows, x))
+
+
+def _find_positions(rows: list[TableRow], x: str) -> dict[Setting, Any]:
+    """Return the position of each setting on the axis x: one of its attributes, or a metric of the experiment."""
+    if any(row.metric == x for row in rows):
+        return {row.setting: row.ours for row in rows if row.metric == x}
+    return {row.setting: getattr(row.setting, x) for row in rows}
+
+
+def _draw_lines(ax: Any, rows: list[TableRow], x: str, positions: dict[Setting, Any]) -> None:
+    """Draw one colour per dataset, loss, method and metric: solid for ours, dashed for the paper's."""
+    curves: dict[tuple[str, str, str, str], list[TableRow]] = {}
+    for row in rows:
+        key = (row.setting.dataset, row.setting.loss, row.setting.method, row.metric)
+        curves.setdefault(key, []).append(row)
+    for number, (key, curve) in enumerate(curves.items()):
+        for values, style, source in (
+            ([row.ours for row in curve], "o-", "ours"),
+            ([row.paper for row in curve], "x--", "paper"),
+        ):
+            if any(value is not None for value in values):
+                across, heights = [positions[row.setting] for row in curve], [_nan_if_none(value) for value in values]
+                ax.plot(across, heights, style, color=f"C{number}", label=f"{', '.join(key)} ({source})")
+    if len(ticks := set(positions.values())) <= MAX_TICKS:
+        ax.set_xticks(sorted(ticks))
+    ax.set_xlabel(AXIS_LABELS.get(x, x))
+    ax.set_ylabel(", ".join(dict.fromkeys(row.metric for row in rows)))
+    ax.legend(fontsize="small")
+
+
+def _draw_groups(ax: Any, rows: list[TableRow], x: str) -> None:
+    """Draw a group of bars per position on x and a bar per method: filled for ours, a black line for the paper's."""
+    values = dict.fromkeys(getattr(row.setting, x) for row in rows)
+    positions = {value: number for number, value in enumerate(values)}
+    methods = list(dict.fromkeys(row.setting.method for row in rows))
+    width = 0.8 / len(methods)
+    for number, method in enumerate(methods):
+        bars = [row for row in rows if row.setting.method == method]
+        middle = [positions[getattr(row.setting, x)] + (number - (len(methods) - 1) / 2) * width for row in bars]
+        ax.bar(middle, [_nan_if_none(row.ours) for row in bars], 0.9 * width, color=f"C{number}", label=method)
+        ax.hlines(
+            [_nan_if_none(row.paper) for row in bars],
+            [m - width / 2 for m in middle],
+            [m + width / 2 for m in middle],
+            color="black",
+            label=None if number else "paper",
+        )
+    ax.set_xticks(range(len(positions)), list(positions), fontsize="small")
+    ax.set_yscale("log" if rows[0].metric == "seconds" else "linear")
+    ax.set_ylabel(rows[0].metric)
+    ax.legend(fontsize="small")
+
+
+def _nan_if_none(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _draw_bars(ax: Any, rows: list[TableRow]) -> None:
+    """Draw a bar per row, as a share of the paper's number, since metrics have different scales."""
+    shown = [row for row in rows if row.ours is not None and row.paper]
+    positions = range(len(shown))
+    ax.barh(positions, [row.ours / row.paper for row in shown])  # type: ignore[operator]
+    ax.axvline(1.0, color="black", linestyle="--", label="paper")
+    ax.set_yticks(positions, [f"{row.setting}, {row.metric}" for row in shown], fontsize="x-small")
+    ax.invert_yaxis()
+    ax.set_xlabel("ours / paper")
+    ax.legend(fontsize="small")

@@ -1,0 +1,237 @@
+"""A study makes every fit once, however many tables need it; and the experiments that most papers consist of."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+
+from labelgap.datasets import Dataset, Interactions, load_dataset, load_interactions
+from labelgap_papers.experiments import Experiment, Measurement, PublishedNumber, RunOptions, Setting, TableRow
+from labelgap_papers.paper_methods import METHODS, MethodFit, Task
+from labelgap_papers.trials import CELL_SOURCES, CellSource, CellTrial, Trial, make_trial
+
+# Fields that a task takes from its setting.
+_TASK_FIELDS = ("loss", "iterations", "criteria", "dataset", "clusters", "learners")
+# Rating datasets by their names in the tables; a subset must not carry the name of the full dataset.
+INTERACTIONS = {"ml-100k": "ml-100k", "flixster-3000": "flixster", "douban-3000": "douban"}
+
+
+@dataclass
+class Study:
+    """Datasets and measurements that the experiments of one run share.
+
+    Parameters
+    ----------
+    options : RunOptions
+        Filters and number of seeds.
+    log : callable
+        Receives a line of text about each fit.
+
+    Attributes
+    ----------
+    unavailable : dict
+        Why a dataset could not be loaded, by its name.
+    """
+
+    options: RunOptions
+    log: Callable[[str], None] = lambda line: None
+    unavailable: dict[str, str] = field(default_factory=dict)
+    _datasets: dict[str, Dataset | Interactions | CellSource] = field(default_factory=dict)
+    _measurements: dict[tuple[Setting, int, bool], list[Measurement]] = field(default_factory=dict)
+
+    def dataset(self, name: str) -> Dataset | Interactions | CellSource | None:
+        """Return a dataset with rows of length one, ratings, or a source of hidden cells; None if unavailable."""
+        if name not in self._datasets and name not in self.unavailable:
+            try:
+                self._datasets[name] = _load(name)
+            except (OSError, ValueError) as error:
+                self.unavailable[name] = str(error)
+        return self._datasets.get(name)
+
+    def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
+        """Return a published number next to ours; None if the dataset is unavailable."""
+        setting = number.setting
+        row = TableRow(experiment, setting, number.metric, number.value)
+        if setting.method not in METHODS:
+            return row
+        if self.dataset(setting.dataset) is None:
+            return None
+        return row.with_measurements([self.measure(setting, seed) for seed in range(self.options.seeds)])
+
+    def measure(self, setting: Setting, seed: int) -> Measurement:
+        """Fit a setting and measure it on the test part; a setting that was measured before is not fitted again."""
+        return self._measure(setting, seed, growing=False)[0]
+
+    def measure_growth(self, setting: Setting, seed: int) -> list[Measurement]:
+        """Fit an ensemble of ``setting.learners``, and measure the ensembles of its first 1, 2, … learners.
+
+        Each measurement has the size of the model in "MB" in addition to the metrics of :meth:`measure`.
+        """
+        return self._measure(setting, seed, growing=True)
+
+    def _measure(self, setting: Setting, seed: int, growing: bool) -> list[Measurement]:
+        if not METHODS[setting.method].ranked:  # settings that differ only in an unused rank share a fit
+            setting = replace(setting, k=None, k_ratio=None)
+        key = (setting, seed, growing)
+        if key not in self._measurements:
+            other = METHODS[setting.method].params_of
+            tuned_params = {} if other is None else self.measure(replace(setting, method=other), seed).params
+            start, measurements = time.perf_counter(), []
+            trial, result = self._fit(setting, seed, tuned_params)
+            counts = range(1, result.estimator.n_learners + 1) if growing else ()
+            for model in [take_first_learners(result.estimator, count) for count in counts] or [result.estimator]:
+                metrics = trial.measure(model, setting) | ({"MB": compute_megabytes(model)} if growing else {})
+                seconds = time.perf_counter() - start
+                measurements.append(Measurement(metrics, result.params, result.seconds, seconds))
+            self._measurements[key] = measurements
+            self._log_measurement(measurements[-1])
+        return self._measurements[key]
+
+    def _fit(self, setting: Setting, seed: int, tuned_params: dict[str, Any]) -> tuple[Trial | CellTrial, MethodFit]:
+        data = self.dataset(setting.dataset)
+        assert data is not None
+        self.log(f"{setting}, seed {seed} …")
+        trial = make_trial(data, setting, seed)
+        rank = setting.rank(trial.n_features, trial.Y.shape[1])
+        shared = {name: getattr(setting, name) for name in _TASK_FIELDS}
+        task = Task(trial.X, trial.Y, rank, seed=seed, row_graph=trial.row_graph, tuned_params=tuned_params, **shared)
+        return trial, METHODS[setting.method].fit(task)
+
+    def _log_measurement(self, measurement: Measurement) -> None:
+        values = {k: v if isinstance(v, str) else f"{v:g}" for k, v in measurement.params.items()}
+        chosen = ", ".join(f"{name} = {value}" for name, value in values.items())
+        seconds = f"fit {measurement.fit_seconds:.1f} s, with validation {measurement.seconds:.1f} s"
+        self.log(f"    chosen: {chosen}; {seconds}" if chosen else f"    {seconds}")
+
+
+def _load(name: str) -> Dataset | Interactions | CellSource:
+    if name in CELL_SOURCES:
+        return CELL_SOURCES[name]()
+    if name in INTERACTIONS:
+        return load_interactions(INTERACTIONS[name])
+    data = load_dataset(name)
+    if data.X_test is None:
+        raise ValueError(f"The dataset {data.name!r} was loaded without its split; the tables need its own files.")
+    features: dict[str, Any] = {"X_train": normalize(data.X_train), "X_test": normalize(data.X_test)}
+    return replace(data, **features)
+
+
+# --- published numbers next to ours ---------------------------------------------------------------------------------
+
+
+def make_comparison(
+    numbers: Sequence[PublishedNumber],
+    name: str,
+    citation: str,
+    title: str,
+    *,
+    x: str | tuple[str, ...] | None = None,
+    notes: tuple[str, ...] = (),
+    baseline: Callable[[PublishedNumber], PublishedNumber] | None = None,
+) -> Experiment:
+    """Return the experiment that fits the setting of each published number and shows both numbers.
+
+    With ``baseline``, which maps a number to that of the method it is compared with, both are gains in percent.
+    """
+
+    def compare(study: Study, number: PublishedNumber) -> TableRow | None:
+        row = study.compare(name, number)
+        if baseline is None or row is None:
+            return row
+        base = study.compare(name, baseline(number))
+        return None if base is None else compute_gain(row, base)
+
+    def run(study: Study) -> Iterator[TableRow]:
+        for number in numbers:
+            if study.options.accepts(number.setting) and (row := compare(study, number)) is not None:
+                yield row
+
+    return Experiment(name, citation, title, run, [n.setting for n in numbers], x, notes, numbers=numbers)
+
+
+def compute_gain(row: TableRow, base: TableRow) -> TableRow:
+    """Return by how many percent a row exceeds another, seed by seed.
+
+    >>> gain = compute_gain(
+    ...     TableRow("x", Setting("a", "LR-wSQ", "logistic"), "P@5", 33.0, (44.0,)),
+    ...     TableRow("x", Setting("a", "SQ-SQ", "squared"), "P@5", 30.0, (40.0,)),
+    ... )
+    >>> gain.metric, round(gain.paper, 9), round(gain.ours, 9)
+    ('gain in P@5, %', 10.0, 10.0)
+    """
+
+    def percent(value: float, base_value: float) -> float:
+        return 100 * (value / base_value - 1)
+
+    return replace(
+        row,
+        metric=f"gain in {row.metric}, %",
+        paper=None if row.paper is None or base.paper is None else percent(row.paper, base.paper),
+        values=tuple(map(percent, row.values, base.values)),
+        seconds=row.seconds + base.seconds,
+    )
+
+
+# --- ensembles of growing size --------------------------------------------------------------------------------------
+
+
+def make_growth_experiment(
+    settings: Sequence[Setting],
+    name: str,
+    citation: str,
+    title: str,
+    *,
+    metrics: Sequence[str],
+    max_learners: int,
+    x: str | tuple[str, ...] = "learners",
+    notes: tuple[str, ...] = (),
+) -> Experiment:
+    """Return the experiment that fits each ensemble once and measures its first 1, 2, …, ``max_learners`` learners.
+
+    The rows have no published numbers.
+    """
+
+    def run(study: Study) -> Iterator[TableRow]:
+        for setting in settings:
+            if study.options.accepts(setting) and study.dataset(setting.dataset) is not None:
+                growth = [study.measure_growth(setting, seed) for seed in range(study.options.seeds)]
+                for count, measurements in enumerate(islice(zip(*growth, strict=True), max_learners), start=1):
+                    row_setting = replace(setting, learners=count)
+                    for metric in metrics:
+                        yield TableRow(name, row_setting, metric).with_measurements(measurements)
+
+    return Experiment(name, citation, title, run, settings, x, notes)
+
+
+def take_first_learners(estimator: Any, count: int) -> Any:
+    """Return a fitted ensemble of the first learners of another; both share their arrays."""
+    part = copy(estimator)
+    part.n_learners, part.parts_, part.centers_ = count, estimator.parts_[:count], estimator.centers_[:count]
+    return part
+
+
+def compute_megabytes(estimator: Any) -> float:
+    """Return the size of all arrays of a fitted estimator in 10⁶ bytes.
+
+    >>> from labelgap import LabelKNN
+    >>> model = LabelKNN(n_neighbors=1).fit(np.eye(2), np.eye(2))
+    >>> model.parts_[0][0]["embedded"].nbytes + model.centers_[0].nbytes < 1e6 * compute_megabytes(model) < 200
+    True
+    """
+
+    def count_bytes(value: Any) -> int:
+        if sp.issparse(value):
+            return value.data.nbytes + value.indices.nbytes + value.indptr.nbytes
+        if isinstance(value, dict | list):
+            return sum(map(count_bytes, value.values() if isinstance(value, dict) else value))
+        return value.nbytes if isinstance(value, np.ndarray) else 0
+
+    return count_bytes({name: value for name, value in vars(estimator).items() if name.endswith("_")}) / 1e6

@@ -1,0 +1,219 @@
+"""The commands predict, evaluate, inspect and convert."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from labelgap.commands.outputs import check_output, compute_checksum
+from labelgap.datasets import read, write, write_records
+from labelgap.datasets.tables import guess_table_format
+from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
+from labelgap.estimators import Tagger
+from labelgap.inputs import (
+    InputData,
+    TableColumns,
+    WrongOption,
+    get_label_names,
+    load_data_for,
+    open_model,
+    resolve_columns,
+)
+from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
+from labelgap.metrics import evaluate as compute_metrics
+from labelgap.model_selection import score_batches
+from labelgap.observations import as_labels
+from labelgap.persistence import read_header
+from labelgap.runtime import check_file, row_blocks
+
+
+def load_rows(
+    model: Any, path: Path | None, documents: Sequence[str], columns: TableColumns, stream: IO[str]
+) -> InputData:
+    """Return the rows to predict: those of a file, one text from a stream if the path is "-", or texts."""
+    if (path is None) == (not documents):
+        raise WrongOption("Pass either a file (or - for standard input) or --document TEXT.")
+    if path is not None and str(path) != "-":
+        return load_data_for(model, path, columns, labels=False)
+    if not isinstance(model, Tagger):
+        raise ValueError("The model takes features, not texts; pass a file.")
+    return InputData(list(documents) if path is None else [stream.read()], None)
+
+
+VALUE_NOTES = {
+    "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
+    "or those that --top or --threshold select.",
+    "score": "A score above 0 means that the tag is predicted. Scores are not probabilities: the model was not "
+    "calibrated (labelgap fit --calibrate).",
+}
+
+
+def name_values(model: Any) -> str:
+    """Return "probability" for a calibrated model, else "score"."""
+    return "probability" if hasattr(model, "calibration_") else "score"
+
+
+def predict(
+    model: Any, data: InputData, *, top: int | None = None, threshold: float | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the labels of each row with their scores, and with probabilities if the model is calibrated.
+
+    They are the ``top`` best, those with a probability of at least ``threshold``, or both; by default those that the
+    model predicts.
+    """
+    calibrated = name_values(model) == "probability"
+    if threshold is not None and not calibrated:
+        raise WrongOption(
+            "--threshold is a probability, and the model was not calibrated; fit it again with --calibrate."
+        )
+    k = model.n_labels_ if top is None else min(top, model.n_labels_)
+    indices, scores, probabilities = model.rank(data.X, k)
+    names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
+    for row, (labels, values) in enumerate(zip(indices, scores, strict=True)):
+        selected = np.ones(k, bool) if top is not None or threshold is not None else values > 0
+        if threshold is not None:
+            selected &= probabilities[row] >= threshold
+        prediction: dict[str, Any] = {"row": row} | ({} if data.ids is None else {"id": data.ids[row]})
+        prediction["tags"] = [names[j] for j in labels[selected]]
+        prediction["scores"] = [round(float(value), 6) for value in values[selected]]
+        if calibrated:
+            prediction["probabilities"] = [round(float(value), 6) for value in probabilities[row][selected]]
+        yield prediction
+
+
+def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: InputData) -> dict[str, Any]:
+    """Write predictions in the format of the file's ending; return the numbers to print.
+
+    A table has the columns of the user's table, or else the number of the row; then columns of tags, of scores and,
+    if the model is calibrated, of the probabilities that a person writes the tag, as lists. In CSV and TSV these are
+    strings that the commands split into the same tags. Any other format has the features with the predicted labels.
+    """
+    predictions = list(rows)
+    if guess_table_format(path) is None:
+        _write_with_features(path, predictions, model, data)
+    else:
+        _write_with_columns(path, predictions, model, data)
+    counts = [len(prediction["tags"]) for prediction in predictions]
+    return {"output": str(path), "rows": len(counts), "tags": sum(counts), "rows without a tag": counts.count(0)}
+
+
+def _write_with_columns(path: Path, predictions: list[dict[str, Any]], model: Any, data: InputData) -> None:
+    format_tags: Callable = list
+    format_scores: Callable = list
+    if guess_table_format(path) in ("csv", "tsv"):
+        tags = [prediction["tags"] for prediction in predictions]
+        form = _choose_form(path, tags, resolve_columns(model, TableColumns()).separator)
+        joint = "," if form in NOTATIONS else form
+        format_tags = partial(join_tags, form=form)
+        format_scores = partial(_join_values, joint=joint)
+    own = list(data.records[0]) if data.records else ["row"]
+    lists = ["tags", "scores", *(["probabilities"] if name_values(model) == "probability" else [])]
+    columns = [*own, *(f"predicted_{name}" if name in own else name for name in lists)]
+    values = (
+        [
+            *(data.records[i].values() if data.records else [prediction["row"]]),
+            format_tags(prediction["tags"]),
+            *(format_scores(prediction[name]) for name in lists[1:]),
+        ]
+        for i, prediction in enumerate(predictions)
+    )
+    write_records(path, columns, values)
+
+
+def _join_values(values: Sequence[Any], joint: str) -> str:
+    return joint.join(map(str, values))
+
+
+def _choose_form(path: Path, lists: list[list[str]], separator: str | None) -> str:
+    """Return the form in which tags are written: the model's own, or JSON if the tags would be read as others."""
+    form = separator or ","
+    try:
+        if split_tags([join_tags(tags, form) for tags in lists], separator) == lists:
+            return form
+    except ValueError:  # not readable as the notation
+        pass
+    warnings.warn(f"Some tags contain {form!r}, so tags are written to {path} as JSON lists.", stacklevel=2)
+    return "json"
+
+
+def _write_with_features(path: Path, predictions: list[dict[str, Any]], model: Any, data: InputData) -> None:
+    if data.is_text:
+        raise ValueError(f"--output {path}: texts are written to a table; use .csv, .tsv, .jsonl or .parquet.")
+    names = get_label_names(model)
+    column = {name: j for j, name in enumerate(names or map(str, range(model.n_labels_)))}
+    indices = [sorted(column[tag] for tag in prediction["tags"]) for prediction in predictions]
+    indptr = np.cumsum([0, *map(len, indices)])
+    flat = np.array([j for row in indices for j in row], dtype=np.int64)
+    Y = sp.csr_array((np.ones(len(flat)), flat, indptr), shape=(len(indices), model.n_labels_))
+    write(path, data.X, Y, label_names=names)
+
+
+def evaluate(model: Any, data: InputData) -> dict[str, float]:
+    """Return the usual metrics of a model on the known cells of labelled rows."""
+    labels = as_labels(data.Y)
+    if labels.shape[1] != model.n_labels_:
+        raise ValueError(
+            f"The data have {labels.shape[1]} labels and the model {model.n_labels_}; pass data of the same set."
+        )
+    ranking: dict[str, Metric] = standard_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_))
+    others = {"Hamming": HammingLoss(), "AUC": InstanceAUC(), "micro F1": F1("micro"), "macro F1": F1("macro")}
+    blocks = ((labels[rows], model.decision_function(data.X[rows])) for rows in row_blocks(*labels.shape))
+    if labels.complete:  # labels are ranked by their scores, whatever the thresholds
+        depth = max(metric.depth for metric in ranking.values())
+        values = compute_metrics(ranking, score_batches(model, data.X, labels, depth))
+        values |= compute_metrics(others, blocks)
+    else:
+        values = compute_metrics(ranking | others, blocks)
+    return {name: round(float(value), 6) for name, value in values.items()}
+
+
+def is_training_file(model: Any, path: Path) -> bool:
+    """Return whether a model was fitted on this very file, as far as it remembers."""
+    checksum = getattr(model, "columns_", {}).get("checksum")
+    return bool(checksum) and compute_checksum(path) == checksum
+
+
+def inspect(path: Path) -> dict[str, Any]:
+    """Return the facts about a model file, without reading its arrays."""
+    header = open_model(path, read_header)
+    attributes = header["attributes"]
+    values = {name: attributes.get(name, {}).get("value") for name in ("n_labels_", "n_features_in_", "status_")}
+    size = sum(part.stat().st_size for part in path.iterdir()) if path.is_dir() else path.stat().st_size
+    parameters = header.get("parameters") or {}
+    return {
+        "estimator": header.get("estimator"),
+        "parameters": {name: value for name, value in parameters.items() if name != "label_names"},
+        "labels": values["n_labels_"],
+        "features": values["n_features_in_"],
+        "label names": attributes.get("label_names_in_", {}).get("values"),
+        "status": values["status_"],
+        "format": header["format"],
+        "version": header.get("version"),
+        "versions": header.get("versions"),
+        "megabytes": round(size / 1e6, 3),
+    }
+
+
+def abbreviate(names: Sequence[str] | None, most: int = 10) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> abbreviate(["a", "b", "c"], 2)
+    'a, b … (1 more)'
+    """
+    shown = ", ".join((names or [])[:most])
+    return f"{shown} … ({len(names) - most} more)" if names and len(names) > most else shown
+
+
+def convert(source: Path, target: Path) -> dict[str, int]:
+    """Write features and labels in the format of the target's ending; return the numbers of rows and columns."""
+    check_file(source)
+    check_output("The target", target, source)
+    X, Y, feature_names, label_names = read(source)
+    write(target, X, Y, feature_names=feature_names, label_names=label_names)
+    return {"rows": X.shape[0], "features": X.shape[1], "labels": Y.shape[1]}

@@ -1,0 +1,331 @@
+"""Linear models of all labels: the loop over blocks of labels, and the ways to solve a block."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from labelgap.checkpoints import checkpoint_calls
+from labelgap.kernels import Backend
+from labelgap.losses import CellFunctions, Loss
+from labelgap.objectives import Features
+from labelgap.objectives.embeddings import NormalEquations
+from labelgap.objectives.held_out_ridge import HeldOutRidge
+from labelgap.objectives.labelwise import (
+    ActiveRowSolver,
+    LabelwiseObjectives,
+    RowSums,
+    compute_goals,
+    find_constants,
+    make_targets,
+)
+from labelgap.observations import Labels
+from labelgap.runtime import progress
+from labelgap.solvers.column_newton import ColumnNewton
+
+MAX_TARGETS_PER_BLOCK = 1 << 20  # large enough for fast products, small enough to distribute over threads
+MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK = 8, 64
+START_TOL = 0.1
+MAX_HESSIAN_FEATURES = 256  # dense features whose d×d Hessian costs less than many steps of conjugate gradients
+MAX_SUBSET_SHARE = 0.8  # of all rows: if a block knows fewer, the others are left out
+
+# Newton's method for the squared hinge stops when a step predicts a decrease below this share of the objective. The
+# loss is quadratic between its kinks, so it ends after few steps, and only rounding errors remain.
+MIN_DECREASE = 1e-10
+ARMIJO_SHARE = 1e-4
+MIN_STEP_LENGTH = 1e-10
+MIN_EIGENVALUE_SHARE = 1e-15
+
+
+class LabelSettings(NamedTuple):
+    """The parameters of :class:`BinaryRelevance` that all labels share."""
+
+    loss: Loss
+    alpha: float
+    l1: float
+    threshold: float
+    constant: bool
+    max_iter: int
+    tol: float
+    dtype: Any
+
+    @property
+    def sparse(self) -> bool:
+        """Whether weights are stored as a sparse matrix."""
+        return self.l1 > 0 or self.threshold > 0
+
+
+class LabelFits(NamedTuple):
+    """Linear models of some labels.
+
+    ``weights`` is m×d and ``constants`` has length m; ``n_iter`` is the largest number of steps of a label, and
+    ``converged`` whether all labels converged. A search adds the chosen ``C`` and the ``cv_errors`` of each label.
+    """
+
+    weights: Any
+    constants: NDArray
+    n_iter: int = 1
+    converged: bool = True
+    C: NDArray | None = None
+    cv_errors: NDArray | None = None
+
+
+BlockFitter = Callable[[NDArray], LabelFits]
+
+
+def count_cells(by_label: Labels) -> tuple[NDArray, NDArray]:
+    """Return the numbers of positives and of known cells of each label."""
+    positive = np.diff(by_label.positives.indptr)
+    known = np.full_like(positive, by_label.shape[1]) if by_label.known is None else np.diff(by_label.known.indptr)
+    return positive, known
+
+
+def fit_blocks(
+    fit: BlockFitter, by_label: Labels, labels_per_block: int, *, name: str, verbose: int
+) -> list[tuple[NDArray, LabelFits]]:
+    """Fit all labels with cells of both classes in blocks, in parallel, and return the blocks with their models.
+
+    The blocks do not depend on the number of threads, so that rounding does not depend on it either. Finished blocks
+    are stored in the current checkpoint.
+    """
+    positive, known = count_cells(by_label)
+    learned = np.flatnonzero((positive > 0) & (positive < known))
+    learned = learned[np.argsort(-positive[learned], kind="stable")]  # similar labels take similar numbers of steps
+    blocks = np.array_split(learned, -(-len(learned) // labels_per_block)) if len(learned) else []
+    tasks, fits = [partial(fit, block) for block in blocks], []
+    with progress(len(tasks), name, verbose) as advance:
+        for block_fits in checkpoint_calls("labels", tasks, LabelFits):
+            advance(f"{len(block_fits.constants)} labels, {block_fits.n_iter} steps")
+            fits.append(block_fits)
+    return list(zip(blocks, fits, strict=True))
+
+
+def fit_labels(X: Any, labels: Labels, settings: LabelSettings, kernels: Backend, *, verbose: int = 0) -> LabelFits:
+    """Fit the models of all labels for :class:`BinaryRelevance`.
+
+    A label without known cells of both classes has no weights and the constant that minimises its objective.
+    """
+    by_label = labels.T
+    positive, known = count_cells(by_label)
+    constants = find_constants(settings.loss, settings.alpha, positive, known - positive)
+    solve = _choose_solver(X, by_label, settings, kernels, constants)
+
+    def fit(block: NDArray) -> LabelFits:
+        fits = solve(block)
+        if not settings.sparse:
+            return fits
+        return fits._replace(
+            weights=sp.csr_array(np.where(np.abs(fits.weights) < settings.threshold, 0, fits.weights))
+        )
+
+    width = MAX_TARGETS_PER_BLOCK // max(1, len(labels))
+    width = int(np.clip(width, MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK))
+    blocks = fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose)
+    for block, fits in blocks:
+        constants[block] = fits.constants
+    weights = _join_weights(blocks, (labels.shape[1], X.shape[1]), settings)
+    n_iter = max([1, *(fits.n_iter for _, fits in blocks)])
+    return LabelFits(weights, constants, n_iter, all(fits.converged for _, fits in blocks))
+
+
+def share_ridge(X: Any, labels: Labels, settings: LabelSettings, kernels: Backend) -> HeldOutRidge | None:
+    """Return ridge regressions whose folds share a factorisation; None for other settings or too large a system."""
+    if not (settings.loss.quadratic and labels.complete) or settings.sparse:
+        return None
+    targets = labels.positives.astype(settings.dtype)
+    ridge = HeldOutRidge(X, targets, settings.alpha, kernels, settings.dtype, constant=settings.constant)
+    return ridge if ridge.is_exact else None
+
+
+def score_held_out(ridge: HeldOutRidge, labels: Labels, settings: LabelSettings, held_out: NDArray) -> NDArray:
+    """Return decision values of held-out rows; labels of one class in the other rows get their constant."""
+    scores = ridge.predict(held_out)
+    n_train = len(labels) - len(held_out)
+    positive = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+    positive -= np.bincount(labels[held_out].positives.indices, minlength=labels.shape[1])
+    one_class = np.flatnonzero((positive == 0) | (positive == n_train))
+    positive = positive[one_class]
+    scores[:, one_class] = find_constants(settings.loss, settings.alpha, positive, n_train - positive)
+    scores -= settings.dtype(settings.loss.threshold)
+    return scores
+
+
+def _join_weights(blocks: list[tuple[NDArray, LabelFits]], shape: tuple[int, int], settings: LabelSettings) -> Any:
+    """Return the L×d weights of all labels; labels that are in no block have the weights 0."""
+    if settings.sparse:
+        learned = np.concatenate([np.empty(0, int), *(block for block, _ in blocks)])
+        others = np.setdiff1d(np.arange(shape[0]), learned)
+        zeros = sp.csr_array((len(others), shape[1]), dtype=settings.dtype)
+        stacked = sp.csr_array(sp.vstack([*(fits.weights for _, fits in blocks), zeros], format="csr"))
+        return stacked[np.argsort(np.concatenate([learned, others]))]
+    weights = np.zeros(shape, settings.dtype)
+    for block, fits in blocks:
+        weights[block] = fits.weights
+    return weights
+
+
+def _choose_solver(
+    X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend, constants: NDArray
+) -> BlockFitter:
+    """Return the fastest function that fits a block of labels with these settings."""
+    if settings.loss.quadratic and by_label.complete and settings.l1 == 0:
+        return _solve_normal_equations(X, by_label, settings, kernels)
+    smooth = settings.alpha > 0 and settings.l1 == 0
+    if settings.loss.margin is not None and sp.issparse(X) and smooth:
+        return _solve_near_rows(X, by_label, settings, kernels)
+    if settings.loss.squares_margin and X.shape[1] <= MAX_HESSIAN_FEATURES and smooth:
+        return _solve_hessians(X, by_label, settings, constants)
+    return partial(_solve_newton, X, by_label, settings, kernels, constants)
+
+
+def _solve_normal_equations(X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend) -> BlockFitter:
+    """Solve (XᵀX + αI) w = Xᵀy for squared loss with every label known; all labels share the matrix."""
+    features = Features(X, kernels, settings.dtype, constant=settings.constant)
+    equations = NormalEquations(features, tol=settings.tol)
+    equations.solve(np.zeros((X.shape[0], 1), settings.dtype), 1.0, settings.alpha)  # factorises the shared matrix
+
+    def fit(block: NDArray) -> LabelFits:
+        targets = make_targets(by_label, block, settings.loss, settings.dtype)
+        W, converged = equations.solve(targets, 1.0, settings.alpha)
+        return _split_constants(W, settings, 1, converged)
+
+    return fit
+
+
+def _solve_near_rows(X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend) -> BlockFitter:
+    """Solve each label on the rows near its boundary, from its ridge regression; for margin losses on sparse rows."""
+    if settings.constant:
+        X = sp.csr_array(sp.hstack([X, np.ones((X.shape[0], 1), X.dtype)], format="csr"))
+    features = Features(X, kernels, settings.dtype)
+    equations = NormalEquations(features, tol=START_TOL)
+    ridge, loss, sums = settings.alpha / settings.loss.max_curvature, settings.loss, RowSums(X, by_label)
+    slope = CellFunctions(*loss.functions()).gradient
+    equations.find_factor(1.0, ridge)  # before threads share it
+
+    def fit(block: NDArray) -> LabelFits:
+        targets = make_targets(by_label, block, settings.loss, settings.dtype)
+        right = sums.add_targets(block, loss.negative, loss.positive, settings.dtype)
+        start, _ = equations.solve_right(right, 1.0, ridge)
+        slopes = float(slope(loss.negative, 0.0)), float(slope(loss.positive, 0.0))
+        gradient = sums.add_targets(block, slopes[0], slopes[1], settings.dtype)
+        goals = compute_goals(gradient, targets, loss, settings.tol)
+        problem = ActiveRowSolver(kernels, features.matrix, settings.loss, targets, settings.alpha, settings.constant)
+        solution = problem.minimize(start, goals, settings.max_iter)
+        return _split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
+
+    return fit
+
+
+def _solve_hessians(X: Any, by_label: Labels, settings: LabelSettings, constants: NDArray) -> BlockFitter:
+    """Solve each label up to rounding by Newton's method; for the squared hinge on few dense features."""
+    rows = np.asarray(X, float)
+    if settings.constant:
+        rows = np.column_stack([rows, np.ones(len(rows))])
+
+    def fit(block: NDArray) -> LabelFits:
+        targets = make_targets(by_label, block, settings.loss, float)
+        solutions = []
+        for j, y in zip(block, targets.T, strict=True):
+            known, start = ~np.isnan(y), np.zeros(rows.shape[1])
+            if settings.constant:
+                start[-1] = constants[j]
+            signed = rows[known] * y[known, None]
+            solutions.append(minimize_squared_hinge(signed, 1 / settings.alpha, start, settings.max_iter))
+        W = np.column_stack([solution.w for solution in solutions]).astype(settings.dtype)
+        n_iter = max(solution.n_iter for solution in solutions)
+        return _split_constants(W, settings, n_iter, all(solution.converged for solution in solutions))
+
+    return fit
+
+
+def _solve_newton(
+    X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend, constants: NDArray, block: NDArray
+) -> LabelFits:
+    """Solve all labels of a block at once by Newton's method; for any loss, with or without gaps."""
+    targets = make_targets(by_label, block, settings.loss, settings.dtype)
+    rows = np.flatnonzero(~np.isnan(targets).all(axis=1))
+    if len(rows) < MAX_SUBSET_SHARE * len(targets):
+        X, targets = X[rows], targets[rows]
+    features = Features(X, kernels, settings.dtype, constant=settings.constant)
+    problem = LabelwiseObjectives(features, settings.loss, targets, settings.alpha)
+    start = np.zeros((features.shape[1], len(block)), settings.dtype)
+    l1 = np.full((features.shape[1], 1), settings.l1, settings.dtype)
+    if settings.constant:
+        start[-1], l1[-1] = constants[block], 0
+    solution = ColumnNewton(settings.max_iter).minimize(problem, start, problem.goals(settings.tol), l1)
+    return _split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
+
+
+def _split_constants(W: NDArray, settings: LabelSettings, n_iter: int, converged: bool) -> LabelFits:
+    """Return models from solutions W, d×m or with the constants below (d + 1)×m."""
+    if settings.constant:
+        return LabelFits(W[:-1].T, W[-1].astype(float), n_iter, converged)
+    return LabelFits(W.T, np.zeros(W.shape[1]), n_iter, converged)
+
+
+class HingeSolution(NamedTuple):
+    """The minimiser w, whether Newton's method converged, and its number of steps."""
+
+    w: NDArray
+    converged: bool
+    n_iter: int
+
+
+def minimize_squared_hinge(V: NDArray, C: float, start: NDArray, max_iter: int) -> HingeSolution:
+    """Minimise ½ ‖w‖² + C Σ_i max(0, 1 − v_i·w)² over w, for the rows v_i of V (Keerthi and DeCoste 2005).
+
+    A step solves the quadratic problem of the rows with margins below 1, and is shortened if it would raise the
+    objective. For two classes v = ±(x, 1).
+
+    >>> V = np.array([[1.0, 1.0], [1.0, -1.0]])  # x = 1 is positive, x = −1 negative
+    >>> minimize_squared_hinge(V, 0.5, np.zeros(2), 10)  # w = (⅔, 0) solves w₁ = 2 (1 − w₁)
+    HingeSolution(w=array([0.66666667, 0.        ]), converged=True, n_iter=1)
+    """
+    w, ridge = start, 0.5 / C
+    margins = V @ w
+    for n_iter in range(max_iter):
+        short = margins < 1
+        A, lack = V[short], 1 - margins[short]
+        gradient = ridge * w - A.T @ lack
+        step = _solve_ridge(A, ridge, -gradient)
+        value, slope = 0.5 * ridge * (w @ w) + 0.5 * (lack @ lack), gradient @ step
+        if -slope <= MIN_DECREASE * value:
+            return HingeSolution(w, True, n_iter)
+        length = _search_line(ridge, w, step, margins, V @ step, value, slope)
+        if length is None:
+            return HingeSolution(w, True, n_iter)  # rounding hides any further progress
+        w = w + length * step
+        margins = V @ w
+    return HingeSolution(w, False, max_iter)
+
+
+def _solve_ridge(A: NDArray, ridge: float, right: NDArray) -> NDArray:
+    """Solve (AᵀA + ridge I) x = right, scaled to a diagonal of 1 because features differ in size."""
+    H = A.T @ A
+    H[np.diag_indices_from(H)] += ridge
+    scale = 1 / np.sqrt(np.diagonal(H))
+    H *= np.outer(scale, scale)
+    _, x, info = scipy.linalg.lapack.dposv(H, scale * right)
+    if info:  # H is singular in floating point; a nearby positive definite matrix gives a descent direction
+        values, vectors = scipy.linalg.eigh(H)
+        x = vectors @ ((vectors.T @ (scale * right)) / np.maximum(values, MIN_EIGENVALUE_SHARE * values[-1]))
+    return scale * x
+
+
+def _search_line(
+    ridge: float, w: NDArray, step: NDArray, margins: NDArray, change: NDArray, value: float, slope: float
+) -> float | None:
+    """Return a step length of sufficient decrease, found by halving, or None if there is none."""
+    length = 1.0
+    while length > MIN_STEP_LENGTH:
+        candidate, lack = w + length * step, np.maximum(0, 1 - margins - length * change)
+        if 0.5 * ridge * (candidate @ candidate) + 0.5 * (lack @ lack) <= value + ARMIJO_SHARE * length * slope:
+            return length
+        length /= 2
+    return None

@@ -1,0 +1,469 @@
+"""Tagger: an estimator for texts, and the conversion of texts to features."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
+from sklearn.preprocessing import normalize
+from sklearn.utils.validation import check_is_fitted
+
+from labelgap.estimators.base import About, MultiLabelEstimator
+from labelgap.estimators.binary_relevance import BinaryRelevance
+from labelgap.estimators.calibrating import calibrate_fitted
+from labelgap.estimators.choosing import choose_estimator
+from labelgap.estimators.model_files import unpack_model
+from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.scores import FoldScorer, Scores
+from labelgap.observations import Labels, encode_tags, holds_tags
+from labelgap.observations.frames import get_frame_package
+from labelgap.runtime import progress
+
+MIN_CALIBRATED_ROWS = 50  # of a fit that calibrates without being asked to
+HTML_TAG = re.compile(r"<[a-zA-Z/!][^>]*>")
+
+
+# Words may contain punctuation (can't, cooking-time, node.js) and end with + or # (c++, c#).
+TOKEN = r"\b\w(?:[\w'.+#-]*\w)?[+#]*"
+
+
+class Tagger(MultiLabelEstimator):
+    """Estimator for texts: it turns words into features and fits any multi-label estimator to them.
+
+    A text is split into lower-case words, without HTML tags. The feature of word w is
+    (1 + ln count) · (1 + ln((1 + n) / (1 + n_w))), where n_w of the n training texts contain w; rows are scaled to
+    length 1. The vocabulary is saved with the model, so that a loaded model accepts texts.
+
+    Parameters
+    ----------
+    estimator : estimator, optional
+        The estimator to fit; by default :class:`~labelgap.BinaryRelevance`. If only positives are known, as in lists
+        of tags, it has squared loss and a penalty that is chosen on held-out texts.
+    words : {"tfidf", "hashing"}, default="tfidf"
+        Use the vocabulary of the training texts, or hash words into a fixed number of buckets without a vocabulary.
+    ngrams : (int, int), default=(1, 1)
+        The smallest and largest number of consecutive words in a feature.
+    max_features : int, optional
+        Use only this number of the most frequent features.
+    min_count : int, default=2
+        Ignore features that occur in fewer texts.
+    buckets : int, default=2**18
+        Number of buckets of "hashing".
+    label_names : sequence of str, optional
+        The names of the labels. By default they are the column names if Y is a data frame, and all tags if Y holds
+        lists of tags.
+    complete : bool, optional
+        Whether an absent label is a "no". By default it is in a matrix without unknown cells; in lists of tags it may
+        have been forgotten.
+    absent, n_jobs, dtype, verbose
+        As in :class:`~labelgap.LEML`; the estimator has its own values of these parameters.
+    device : str, default="auto"
+        Deprecated; has no effect.
+
+    Attributes
+    ----------
+    model_ : estimator
+        The fitted estimator.
+    vocabulary_ : ndarray of str, or None
+        The features of "tfidf".
+    idf_ : ndarray
+        The weight of each feature.
+    label_names_in_ : ndarray of str
+        The names of the labels, if there are any.
+    positives_only_ : bool
+        Whether absent labels were taken as unlabelled rather than as a "no".
+    calibration_ : RowCalibration
+        Probabilities, thresholds and their quality on held-out texts; absent if the model was not calibrated.
+    columns_ : dict of str
+        The columns of the table that ``labelgap fit`` or ``labelgap tune`` read; absent if neither fitted the model.
+
+    Examples
+    --------
+    >>> from labelgap import Tagger
+    >>> texts = ["chewy chocolate cookies", "crisp cookies", "bacon in the oven", "smoked bacon"]
+    >>> model = Tagger().fit(texts, [["baking"], ["baking"], ["meat"], ["meat"]])
+    >>> model.predict_tags(["Which cookies?"], 1)
+    [['baking']]
+    """
+
+    about = About(
+        "Turns texts into features for any other method.",
+        "Salton and Buckley 1988",
+        missing_labels=True,
+        fit="z, then as its estimator",
+        predict="as its estimator",
+    )
+
+    vocabulary_: NDArray | None
+    idf_: NDArray
+    model_: MultiLabelEstimator
+    if TYPE_CHECKING:  # model files must have all declared attributes; this one is optional
+        columns_: dict[str, str]
+        positives_only_: bool
+
+    def __init__(
+        self,
+        estimator: Any = None,
+        *,
+        words: Literal["tfidf", "hashing"] = "tfidf",
+        ngrams: tuple[int, int] = (1, 1),
+        max_features: int | None = None,
+        min_count: int = 2,
+        buckets: int = 1 << 18,
+        label_names: Sequence[str] | None = None,
+        complete: bool | None = None,
+        absent: Literal["negative", "unknown"] = "negative",
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+    ) -> None:
+        self.estimator = estimator
+        self.words = words
+        self.ngrams = ngrams
+        self.max_features = max_features
+        self.min_count = min_count
+        self.buckets = buckets
+        self.label_names = label_names
+        self.complete = complete
+        self.absent = absent
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def fit(self, X: Any, Y: Any, observed: Any = None, *, calibrate: bool | str | None = None) -> Self:
+        """Fit the model to texts X and labels Y.
+
+        Parameters
+        ----------
+        X : sequence of str
+            Texts.
+        Y : sequence of lists of str, or labels of any form
+            The tags of each text, of which some may have been forgotten unless ``complete``; or a label matrix, in
+            which NaN is unknown.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where a matrix Y is known. By default all cells are known except NaN.
+        calibrate : bool or str, optional
+            Whether to calibrate scores to probabilities and to choose thresholds on texts that are held out of
+            further fits; a str is the aim, see :meth:`calibrate`. By default that is so if the Tagger has no
+            ``estimator`` and there are at least 50 texts.
+
+        Returns
+        -------
+        self
+        """
+        if calibrate is None:
+            calibrate = self.estimator is None and hasattr(X, "__len__") and len(X) >= MIN_CALIBRATED_ROWS
+        return self._fit(X, Y, observed, calibrate=calibrate)
+
+    def chosen(self) -> Tagger:
+        """Return an unfitted Tagger with the estimator and the parameters that this one was fitted with."""
+        return clone(self).set_params(estimator=self.model_.chosen())
+
+    def partial_fit(self, X: Any, Y: Any, observed: Any = None, **options: Any) -> Self:
+        """Update the fitted estimator with further texts, in the vocabulary of :meth:`fit`.
+
+        The estimator must have a method ``partial_fit``, as :class:`~labelgap.OneClassMF` and
+        :class:`~labelgap.LEML` do; ``options`` are passed to it. A search passes the texts to its best estimator.
+        Thresholds and probabilities stay those of :meth:`fit`.
+        """
+        check_is_fitted(self)
+        learner: Any = getattr(self.model_, "best_estimator_", self.model_)
+        if not hasattr(learner, "partial_fit"):
+            raise TypeError(f"{type(learner).__name__} has no partial_fit; fit again with all texts.")
+        with self._restore_on_error():
+            names = getattr(self, "label_names_in_", None)
+            labels = self._read_labels(Y, observed)
+            learner.partial_fit(self._check_rows(X), labels, **options)
+            if learner.n_labels_ != self.n_labels_:
+                self._drop_calibration("partial_fit has added labels")
+            self.n_labels_ = self.model_.n_labels_ = learner.n_labels_
+            if names is not None and len(names) < self.n_labels_:
+                further = [f"label{j}" for j in range(len(names), self.n_labels_)]
+                self.label_names_in_ = np.concatenate([names, np.array(further, dtype=object)])
+        return self
+
+    def predict_tags(self, X: Sequence[str], k: int | None = None) -> list[list[str]]:
+        """Return the names of the k best labels of each text, best first; by default of the predicted labels.
+
+        Labels without names are numbered.
+        """
+        indices, scores = self.predict_topk(X, self.n_labels_ if k is None else k)
+        names = getattr(self, "label_names_in_", np.arange(self.n_labels_).astype(str).astype(object))
+        selected = np.ones_like(scores, bool) if k is not None else scores > 0
+        return [names[row[mask]].tolist() for row, mask in zip(indices, selected, strict=True)]
+
+    def transform(self, X: Sequence[str]) -> sp.csr_array:
+        """Return the features of texts."""
+        return self._check_rows(X)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray:
+        """Return the names of the columns of :meth:`transform`: the words, or "bucket0" and so on for "hashing".
+
+        ``input_features`` is ignored; scikit-learn passes it.
+        """
+        check_is_fitted(self)
+        if self.vocabulary_ is None:
+            return np.asarray([f"bucket{j}" for j in range(self.n_features_in_)], dtype=object)
+        return np.asarray(self.vocabulary_, dtype=object)
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_choice("words", self.words, ("tfidf", "hashing"))
+        check_number("min_count", self.min_count, Integral, least=1)
+        check_number("buckets", self.buckets, Integral, least=1)
+        check_number("max_features", self.max_features, Integral, least=1, optional=True)
+        low, high = self.ngrams
+        if not 1 <= low <= high:
+            raise ValueError(f"ngrams={self.ngrams!r} is not a range; pass (smallest, largest), such as (1, 2).")
+        check_choice("complete", self.complete, (None, True, False))
+        if self.estimator is not None:
+            self.estimator._check_parameters()
+
+    def _check_rows(self, X: Any, *, reset: bool = False) -> sp.csr_array:
+        """Return the features of validated texts; ``reset`` learns the vocabulary from them."""
+        if reset:
+            return self._learn_words(X)
+        vectorizer: TextVectorizer | None = self.__dict__.get("_vectorizer")
+        if vectorizer is None or vectorizer.idf is not self.idf_:  # none yet, or that of an earlier fit
+            vectorizer = TextVectorizer(tuple(self.ngrams), self.vocabulary_, self.idf_)  # type: ignore[arg-type]
+            self._vectorizer = vectorizer
+        return vectorizer(_check_texts(X), np.dtype(self.dtype).type)
+
+    def _learn_words(self, X: Any) -> sp.csr_array:
+        """Set the vocabulary and the weights of its words from training texts; return their features."""
+        texts = _check_texts(X)
+        try:
+            with progress(None, f"{type(self).__name__}: words", 0):
+                vectorizer, counts = count_words(
+                    texts,
+                    kind=self.words,
+                    ngrams=tuple(self.ngrams),  # type: ignore[arg-type]
+                    max_features=self.max_features,
+                    min_count=self.min_count,
+                    buckets=self.buckets,
+                )
+        except ValueError as error:
+            raise ValueError(
+                f"X has no words to learn from ({error}); check the texts, or lower min_count={self.min_count}."
+            ) from error
+        self._vectorizer, self.vocabulary_, self.idf_ = vectorizer, vectorizer.vocabulary, vectorizer.idf
+        self.n_features_in_ = len(vectorizer.idf)
+        return vectorizer.weigh(counts, np.dtype(self.dtype).type)
+
+    def _store_label_names(self, Y: Any) -> None:
+        super()._store_label_names(Y)
+        names = self.label_names
+        if names is None and holds_tags(Y):
+            names = encode_tags(Y).names
+        if names is not None:
+            self.label_names_in_ = np.asarray(names, dtype=object)
+
+    def _read_labels(self, Y: Any, observed: Any) -> Labels:
+        """Return labels of any form; lists of tags have the columns of the label names."""
+        if Y is not None and holds_tags(Y):
+            names = getattr(self, "label_names_in_", None)
+            if names is None:
+                raise ValueError("Y holds lists of tags, and the labels of the model have no names; pass a matrix.")
+            Y = encode_tags(Y, list(names)).Y
+        return super()._read_labels(Y, observed)
+
+    def _check_fit(self, X: Any, Y: Any, observed: Any) -> tuple[Any, Labels]:
+        has_tags = Y is not None and holds_tags(Y)
+        X, labels = super()._check_fit(X, Y, observed)
+        one_class = self.estimator is not None and self.estimator.about.positives_only
+        by_default = one_class or (has_tags and labels.complete)
+        self.positives_only_ = by_default if self.complete is None else not self.complete
+        return X, labels
+
+    def _check_label_names(self, labels: Labels) -> None:
+        names = getattr(self, "label_names_in_", None)
+        if names is not None and len(names) != labels.shape[1]:
+            raise ValueError(f"label_names has {len(names)} names for {labels.shape[1]} labels; pass one for each.")
+
+    def _learn(self, X: Any, labels: Labels) -> None:
+        self._check_label_names(labels)
+        estimator = self.estimator
+        if estimator is None:
+            estimator = choose_estimator(X, labels, positives_only=self.positives_only_, n_jobs=self.n_jobs)
+        self.model_ = clone(estimator).fit(X, labels)
+
+    def _scores(self, X: Any) -> Scores:
+        return self.model_._scores(X)
+
+    def _has_positives_only(self, labels: Labels) -> bool:
+        return getattr(self, "positives_only_", False)
+
+    def _calibrate_in_folds(self, X: Any, labels: Labels, aim: str) -> None:
+        positives_only = self._has_positives_only(labels)
+        self.calibration_ = calibrate_fitted(self.model_, X, labels, aim=aim, positives_only=positives_only)
+
+    def _has_default_estimator(self) -> bool:
+        """Whether the estimator is the default one; its threads and messages do not count."""
+        if type(self.estimator) is not BinaryRelevance:
+            return self.estimator is None
+        default = BinaryRelevance(n_jobs=self.estimator.n_jobs, verbose=self.estimator.verbose)
+        return self.estimator.get_params() == default.get_params()
+
+    def _prepare_folds(self, X: Any, labels: Labels) -> FoldScorer:
+        """Return a function that scores the texts of a fold.
+
+        All folds share the features, whose vocabulary is that of all texts; words say nothing about labels. With the
+        default estimator the models are ridge regressions: they find as many missing tags and fit faster.
+        """
+        self._check_parameters()
+        X, labels = self._check_fit(X, labels, None)
+        self._check_label_names(labels)
+        estimator = BinaryRelevance(loss="squared") if self._has_default_estimator() else self.estimator
+        prepare = getattr(clone(estimator), "_prepare_folds", None)
+        score = None if prepare is None else prepare(X, labels)
+        if score is not None:
+            return score
+        return lambda train, held_out: clone(estimator).fit(X[train], labels[train])._scores(X[held_out])
+
+    @classmethod
+    def _upgrade_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {("model_" if name == "packed_" else name): value for name, value in values.items()}
+
+    def _check_loaded(self) -> None:
+        if self.vocabulary_ is not None and len(self.vocabulary_) != len(self.idf_):
+            raise ValueError(f"{len(self.vocabulary_)} words and {len(self.idf_)} weights of words")
+        if not isinstance(self.model_, MultiLabelEstimator):  # format 2 and older
+            self.model_ = unpack_model(self, self.model_)
+        if (self.model_.n_features_in_, self.model_.n_labels_) != (len(self.idf_), self.n_labels_):
+            raise ValueError("the inner model has other features or labels")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.sparse = False
+        return tags
+
+
+def _check_texts(X: Any) -> list[str]:
+    """Return texts as a list of str, or raise ValueError."""
+    if isinstance(X, str):
+        raise ValueError("X is one text; pass a list of texts, such as [text].")
+    if get_frame_package(X) and len(X.columns) == 1:
+        X = X[X.columns[0]]
+    # No array of a list of texts: NumPy would give every text the width of the longest one.
+    if len(getattr(X, "shape", ())) > 1 or sp.issparse(X):
+        raise ValueError(f"X has shape {X.shape}; pass a list of texts.")
+    texts = list(X)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"X holds {text!r} at position {position}, which is not a text; pass a list of str.")
+    if not texts:
+        raise ValueError("X has no texts; pass at least one.")
+    return texts
+
+
+def without_markup(text: str) -> str:
+    """Return a text without HTML tags.
+
+    >>> without_markup("<p>Salt &amp; <b>Pepper</b>: 1 < 2</p>")
+    ' Salt &  Pepper : 1 < 2 '
+    """
+    return html.unescape(HTML_TAG.sub(" ", text))
+
+
+def plain_text(text: str) -> str:
+    """Return a text without HTML tags, in lower case.
+
+    >>> plain_text("<b>Salt</b>")
+    ' salt '
+    """
+    return without_markup(text).lower()
+
+
+@dataclass(frozen=True, eq=False)
+class TextVectorizer:
+    """Conversion of texts to rows: x_w = (1 + ln count) · idf_w for each word that occurs, scaled to length 1.
+
+    Attributes
+    ----------
+    ngrams : (int, int)
+        The smallest and largest number of consecutive words in a feature.
+    vocabulary : ndarray of str, or None
+        The features. Without it words are hashed into as many buckets as ``idf`` has entries.
+    idf : ndarray
+        1 + ln((1 + n) / (1 + n_w)), where n_w of the n training texts contain word w.
+    """
+
+    ngrams: tuple[int, int]
+    vocabulary: NDArray | None
+    idf: NDArray
+
+    def __call__(self, texts: Sequence[str], dtype: Any) -> sp.csr_array:
+        """Return the rows of texts; a text without known words has the row 0."""
+        return self.weigh(self._counter.transform(texts), dtype)
+
+    def weigh(self, counts: Any, dtype: Any) -> sp.csr_array:
+        """Return the rows of texts from their sparse counts of words."""
+        rows = sp.csr_array(counts, dtype=float)
+        rows.data = (1 + np.log(rows.data)) * self.idf[rows.indices]
+        return normalize(rows, copy=False).astype(dtype)
+
+    @cached_property
+    def _counter(self) -> Any:
+        if self.vocabulary is None:
+            return _make_hashing_counter(self.ngrams, len(self.idf))
+        vocabulary = {word: j for j, word in enumerate(self.vocabulary)}
+        return CountVectorizer(**_counter_options(self.ngrams), vocabulary=vocabulary)
+
+
+def learn_words(texts: Sequence[str], **options: Any) -> TextVectorizer:
+    """Return a vectorizer with the vocabulary of these texts; the options are those of :func:`count_words`.
+
+    >>> vectorizer = learn_words(["Salt and pepper", "salt"])
+    >>> vectorizer.vocabulary.tolist(), vectorizer(["salt"], "float32").toarray().tolist()
+    (['and', 'pepper', 'salt'], [[0.0, 0.0, 1.0]])
+    """
+    return count_words(texts, **options)[0]
+
+
+def count_words(
+    texts: Sequence[str],
+    *,
+    kind: str = "tfidf",
+    ngrams: tuple[int, int] = (1, 1),
+    max_features: int | None = None,
+    min_count: int = 1,
+    buckets: int = 1 << 18,
+) -> tuple[TextVectorizer, sp.csr_array]:
+    """Return a vectorizer with the vocabulary of these texts, and their counts of its words.
+
+    >>> count_words(["salt, pepper, salt", "salt"])[1].toarray().tolist()
+    [[1, 2], [0, 1]]
+    """
+    vocabulary = None
+    if kind == "hashing":
+        counts = _make_hashing_counter(ngrams, buckets).transform(texts)
+    else:
+        min_df = min(min_count, len(texts))
+        counter = CountVectorizer(**_counter_options(ngrams), max_features=max_features, min_df=min_df)
+        counts = counter.fit_transform(texts)
+        vocabulary = counter.get_feature_names_out()
+    document_counts = np.bincount(counts.indices, minlength=counts.shape[1])
+    idf = 1 + np.log((1 + counts.shape[0]) / (1 + document_counts))
+    return TextVectorizer(ngrams, vocabulary, idf), sp.csr_array(counts)
+
+
+def _counter_options(ngrams: tuple[int, int]) -> dict[str, Any]:
+    return {"preprocessor": plain_text, "token_pattern": TOKEN, "ngram_range": tuple(ngrams)}
+
+
+def _make_hashing_counter(ngrams: tuple[int, int], buckets: int) -> HashingVectorizer:
+    return HashingVectorizer(**_counter_options(ngrams), n_features=buckets, norm=None, alternate_sign=False)

@@ -1,5 +1,0 @@
-"""Estimators of texts."""
-
-from labelgap.estimators.text.tagger import Tagger
-
-__all__ = ["Tagger"]

@@ -1,0 +1,185 @@
+"""Scores of cells by models that were fitted without their rows.
+
+The cells are all positives, the best absent labels of each row, and a random sample of the other absent ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from labelgap.calibration.scored_cells import ScoredCells, choose_cells, concatenate_cells
+from labelgap.checkpoints import checkpoint_call
+from labelgap.estimators import as_labels_for, get_final_estimator
+from labelgap.observations import Labels
+from labelgap.runtime import progress, row_blocks, threads
+
+
+class GeneratorState(NamedTuple):
+    """State of a random generator before its first draw."""
+
+    generator: dict[str, Any]
+
+
+class FoldCells(NamedTuple):
+    """Scored cells of one fold, and the state of the random generator after it."""
+
+    cells: dict[str, NDArray]
+    generator: dict[str, Any]
+
+
+def score_out_of_fold(
+    estimator: Any,
+    X: Any,
+    labels: Labels,
+    *,
+    n_folds: int,
+    rng: np.random.RandomState,
+    candidates: int = 30,
+    n_sampled: int = 20,
+) -> ScoredCells:
+    """Return cells of every row, scored by a clone of the estimator that was fitted on the other folds.
+
+    Each row contributes all positives, the ``candidates`` best absent labels, and ``n_sampled`` other absent ones,
+    drawn with replacement; unknown cells are left out. ``rng`` comes from :func:`make_resumable_generator`.
+    """
+    fold = rng.permutation(np.arange(len(labels)) % min(n_folds, len(labels)))
+    score_rows = prepare_folds(estimator, X, labels)
+    parts = []
+    with progress(fold.max() + 1, "Folds", 0) as advance:
+        for number in range(fold.max() + 1):
+            held_out = fold == number
+            score = partial(_score_fold, score_rows, labels, held_out, candidates, n_sampled, rng)
+            scores = checkpoint_call("fold", score, FoldCells)
+            rng.set_state(scores.generator)
+            parts.append(ScoredCells(**scores.cells))
+            advance(f"{held_out.sum()} rows")
+    cells = concatenate_cells(parts)
+    return cells.select(np.lexsort((cells.labels, cells.rows)))
+
+
+def make_resumable_generator(random_state: Any) -> np.random.RandomState:
+    """Return a random generator; in a resumed process it starts from the same state, also without a seed."""
+    rng = check_random_state(random_state)
+    if isinstance(random_state, Integral):  # a seed reproduces the state without a checkpoint
+        return rng
+    if rng.get_state(legacy=False)["bit_generator"] != "MT19937":  # RandomState.set_state accepts no other
+        rng = np.random.RandomState(rng.randint(1 << 32, dtype=np.uint32))
+    state = checkpoint_call("generator", lambda: GeneratorState(rng.get_state(legacy=False)), GeneratorState)
+    rng.set_state(state.generator)
+    return rng
+
+
+def check_labels(Y: Any, observed: Any, estimator: Any) -> Labels:
+    """Return labels of any form as the estimator reads them; raise ValueError if they have no cell."""
+    labels = as_labels_for(estimator, Y, observed)
+    if 0 in labels.shape:
+        raise ValueError(f"Y has shape {labels.shape}; pass at least one row and one label.")
+    return labels
+
+
+def fit_clone(estimator: Any, X: Any, labels: Labels) -> Any:
+    """Return a fitted clone; estimators that do not accept :class:`Labels` are fitted on a matrix of 0 and 1.
+
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> fit_clone(KNeighborsClassifier(1), [[0.0], [1.0]], Labels([[1, 0], [0, 1]])).predict([[0.9]])
+    array([[0, 1]], dtype=int8)
+    """
+    final = get_final_estimator(estimator)
+    if hasattr(final, "absent"):
+        return clone(estimator).fit(X, labels)
+    if not labels.complete:
+        name = type(final).__name__
+        raise ValueError(f"Y has unknown cells, and {name} does not take them; pass an estimator of labelgap.")
+    return clone(estimator).fit(X, labels.positives.toarray().astype(np.int8))
+
+
+def compute_scores(model: Any, X: Any) -> NDArray[np.float64]:
+    """Return decision values, or probabilities if the model has no ``decision_function``, of shape (n, L).
+
+    >>> from sklearn.neighbors import KNeighborsClassifier
+    >>> compute_scores(KNeighborsClassifier(2).fit([[0.0], [1.0]], np.array([[1, 0], [1, 1]])), [[0.9]])
+    array([[1. , 0.5]])
+    """
+    final = get_final_estimator(model)
+    if hasattr(model, "decision_function"):
+        scores = model.decision_function(X)
+    elif hasattr(model, "predict_proba"):
+        scores = model.predict_proba(X)
+        if isinstance(scores, list):  # one array per label; class 1 may be absent
+            pairs = zip(scores, final.classes_, strict=True)
+            scores = np.column_stack([values[:, np.asarray(classes) == 1].sum(axis=1) for values, classes in pairs])
+    else:
+        name = type(final).__name__
+        raise ValueError(f"{name} has neither decision_function nor predict_proba; pass an estimator that scores.")
+    scores = np.asarray(scores, np.float64)
+    return scores[:, None] if scores.ndim == 1 else scores
+
+
+RowScorer = Callable[[NDArray, NDArray], Iterator[NDArray]]
+
+
+def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
+    """Return a function of training rows and held-out rows that yields the scores of the latter, block by block.
+
+    An estimator whose folds share work has a method ``_prepare_folds`` that returns such a function, or None if its
+    parameters do not allow it. Otherwise a clone is fitted for each fold.
+
+    >>> from labelgap import BinaryRelevance
+    >>> X, labels = np.array([[1.0], [2.0], [3.0]]), Labels([[1], [0], [1]])
+    >>> score = prepare_folds(BinaryRelevance(loss="squared"), X, labels)
+    >>> [block.shape for block in score(np.array([0, 1]), np.array([2]))]
+    [(1, 1)]
+    """
+    prepare = getattr(clone(estimator), "_prepare_folds", None)
+    if prepare is not None:
+        with threads(estimator.n_jobs):
+            score = prepare(X, labels)
+    if prepare is None or score is None:
+        return partial(_fit_and_score, estimator, X, labels)
+
+    def score_rows(train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
+        with threads(estimator.n_jobs):
+            for block in score(train, held_out).blocks():
+                yield np.asarray(block, np.float64)
+
+    return score_rows
+
+
+def _fit_and_score(estimator: Any, X: Any, labels: Labels, train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
+    """Fit a clone on the training rows and yield the scores of the held-out rows, block by block."""
+    model = fit_clone(estimator, _take_rows(X, train), labels[train])
+    for block in row_blocks(len(held_out), labels.shape[1]):
+        yield compute_scores(model, _take_rows(X, held_out[block]))
+
+
+def _score_fold(
+    score_rows: RowScorer,
+    labels: Labels,
+    held_out: NDArray[np.bool_],
+    candidates: int,
+    n_sampled: int,
+    rng: np.random.RandomState,
+) -> FoldCells:
+    """Score cells of the held-out rows by a model of the other rows, block by block."""
+    parts, test, start = [], np.flatnonzero(held_out), 0
+    for scores in score_rows(np.flatnonzero(~held_out), test):
+        rows = test[start : start + len(scores)]
+        parts.append(choose_cells(scores, rows, labels[rows], candidates, n_sampled, rng))
+        start += len(scores)
+    return FoldCells(concatenate_cells(parts)._asdict(), rng.get_state(legacy=False))
+
+
+def _take_rows(X: Any, rows: NDArray) -> Any:
+    """Return rows of a matrix, a data frame or a list of texts."""
+    if sp.issparse(X) or isinstance(X, np.ndarray):
+        return X[rows]
+    return X.iloc[rows] if hasattr(X, "iloc") else [X[i] for i in rows.tolist()]

@@ -1,0 +1,139 @@
+"""Ridge regressions without some of their rows, from one factorisation of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from labelgap.kernels import Backend
+from labelgap.objectives.embeddings import NormalEquations
+from labelgap.objectives.features import Features
+from labelgap.runtime import multithreaded_blas
+
+TARGETS_PER_BLOCK = 256
+MIN_RIDGE_SHARE = 1e-10  # of the trace of XᵀX; I − H has eigenvalues of about this share
+
+
+class HeldOutRidge:
+    """Predictions of ridge regressions for held-out rows F, as if they were fitted without these rows.
+
+    All fits share the minimiser W of ½ ‖Y − XW‖² + (α/2) ‖W‖² and a Cholesky factor. With H = X (XᵀX + αI)⁻¹ Xᵀ and
+    the residuals E = Y_F − X_F W of the fit on all rows,
+
+        residuals without F = (I − H_FF)⁻¹ E,
+
+    which is (y − ŷ) / (1 − h) for a single row (Allen 1974). Where F has more rows than X has columns, the fit itself
+    is W − (XᵀX − X_FᵀX_F + αI)⁻¹ X_FᵀE.
+
+    Parameters
+    ----------
+    X : sparse matrix or array of shape (n, d)
+        All rows.
+    Y : csr_array of shape (n, L)
+        The targets, 0 where nothing is stored.
+    alpha : float
+        The penalty.
+    kernels : Backend
+        The backend of the products.
+    dtype : type
+        The precision of products and predictions; systems are solved in float64.
+    constant : bool
+        Whether X has a further column 1, penalised like the others.
+
+    Examples
+    --------
+    >>> from labelgap.kernels import get_backend
+    >>> X, Y = np.array([[1.0], [2.0]]), sp.csr_array([[1.0], [0.0]])
+    >>> ridge = HeldOutRidge(X, Y, 1.0, get_backend(), float, constant=False)
+    >>> ridge.predict(np.array([1])).round(6).tolist()  # w = 1 / (1 + 1) from the first row
+    [[1.0]]
+    """
+
+    def __init__(
+        self, X: Any, Y: sp.csr_array, alpha: float, kernels: Backend, dtype: Any, *, constant: bool
+    ) -> None:
+        self.X, self.Y, self.alpha, self.kernels, self.dtype, self.constant = X, Y, alpha, kernels, dtype, constant
+        self.features = self._bind(X)
+        self._equations = NormalEquations(self.features)
+        self._factor = self._equations.find_factor(1.0, alpha)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether there is a factor, as predictions need, and a ridge that is large enough beside rounding."""
+        return self._factor is not None and self.alpha > MIN_RIDGE_SHARE * float(np.trace(self._equations.gram))
+
+    def fit(self) -> HeldOutRidge:
+        """Compute W, (d + constant)×L."""
+        L = self.Y.shape[1]
+        self.W: NDArray = np.empty((self.features.shape[1], L), self.dtype)
+        for columns in _column_blocks(L):
+            targets = self.Y[:, columns].toarray().astype(self.dtype)
+            self.W[:, columns] = self._equations.solve(targets, 1.0, self.alpha)[0]
+        return self
+
+    def predict(self, rows: NDArray) -> NDArray:
+        """Return the predictions for some rows of regressions that were fitted without them, shape (rows, L)."""
+        if not hasattr(self, "W"):
+            self.fit()
+        held_out = self._bind(self.X[rows])
+        with multithreaded_blas():
+            predict = self._refit(held_out) if self.features.shape[1] <= len(rows) else self._correct(held_out, rows)
+            predictions = np.empty((len(rows), self.Y.shape[1]), self.dtype)
+            for columns in _column_blocks(self.Y.shape[1]):
+                targets = self.Y[rows][:, columns].toarray().astype(self.dtype)
+                W = np.ascontiguousarray(self.W[:, columns])
+                predictions[:, columns] = predict(W, targets, targets - held_out.times(W))
+        return predictions
+
+    def _bind(self, X: Any) -> Features:
+        return Features(X, self.kernels, self.dtype, constant=self.constant)
+
+    def _refit(self, held_out: Features) -> Any:
+        """Return a function of W, Y_F and E that refits by the d×d system without F."""
+        system = self._equations.gram - held_out.gram()
+        system.flat[:: len(system) + 1] += self.alpha
+        factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+
+        def predict(W: NDArray, targets: NDArray, residuals: NDArray) -> NDArray:
+            change = scipy.linalg.cho_solve(factor, held_out.t_times(residuals).astype(float), check_finite=False)
+            return held_out.times(W - change.astype(W.dtype))
+
+        return predict
+
+    def _correct(self, held_out: Features, rows: NDArray) -> Any:
+        """Return a function of W, Y_F and E that solves with I − H_FF."""
+        (n, d), (factor, lower) = self.features.shape, self._factor
+        if d <= n:
+            right = _as_dense(held_out).T
+            half = scipy.linalg.solve_triangular(factor, right, lower=lower, overwrite_b=True, check_finite=False)
+            system = -(half.T @ half)
+            system.flat[:: len(system) + 1] += 1
+        else:  # I − H = α (XXᵀ + αI)⁻¹
+            units = np.zeros((n, len(rows)))
+            units[rows, np.arange(len(rows))] = 1
+            half = scipy.linalg.solve_triangular(factor, units, lower=lower, overwrite_b=True, check_finite=False)
+            system = self.alpha * (half.T @ half)
+        system_factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+
+        def predict(W: NDArray, targets: NDArray, residuals: NDArray) -> NDArray:
+            return targets - scipy.linalg.cho_solve(system_factor, residuals.astype(float), check_finite=False)
+
+        return predict
+
+
+def _column_blocks(n_columns: int) -> Iterator[slice]:
+    """Yield slices of columns: wide enough for fast products, small enough for float64 copies."""
+    for start in range(0, n_columns, TARGETS_PER_BLOCK):
+        yield slice(start, start + TARGETS_PER_BLOCK)
+
+
+def _as_dense(features: Features) -> NDArray[np.float64]:
+    """Return the rows as a dense array, with the constant."""
+    X = features.matrix.matrix().toarray() if features.sparse else np.asarray(features.matrix)
+    X = X.astype(float)
+    return np.column_stack([X, np.ones(len(X))]) if features.constant else X

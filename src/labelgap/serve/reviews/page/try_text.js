@@ -1,0 +1,74 @@
+// The view in which a person tries a text: predicted labels and their reasons.
+
+import { get, post } from "./api.js";
+import { announce, button, el, refill, select } from "./dom.js";
+import { formatWeight, track, weightBar, weightChips } from "./document.js";
+
+const TOP = 5;
+
+export class TryView {
+  constructor() {
+    this.text = el("textarea", {
+      rows: 5, spellcheck: "false", placeholder: "Write or paste a text.", "aria-label": "Text",
+      onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.predict(); },
+    });
+    this.model = null;
+    this.models = el("div", { class: "row" });
+    this.predictions = el("ol", { class: "predictions", "aria-label": "Labels" });
+    this.note = el("p", { class: "muted", role: "status" });
+    this.node = el("div", { class: "column" },
+      el("h1", {}, "Try a text"), this.text,
+      el("div", { class: "row" },
+        button("Predict labels", () => this.predict(), { class: "primary", key: "Ctrl ↵" }), this.models),
+      this.note, this.predictions);
+    this.keys = { "/": () => this.text.focus() };
+    this.request = 0;
+  }
+
+  async show() {
+    if (this.model) return;
+    try {
+      const { models } = await get("/v1/models");
+      const names = models.filter((model) => model.takes === "texts").map((model) => model.name);
+      if (!names.length) { this.note.textContent = "No model of this server takes texts."; return; }
+      this.model = names[0];
+      if (names.length > 1) {
+        const options = names.map((name) => [name, name]);
+        refill(this.models, select("Model", options, (name) => { this.model = name; }, this.model));
+      }
+    } catch (error) { this.note.textContent = error.message; }
+  }
+
+  async predict() {
+    const text = this.text.value;
+    if (!text.trim() || !this.model) return;
+    const request = ++this.request;
+    const path = `/v1/models/${encodeURIComponent(this.model)}`;
+    this.note.textContent = "";
+    try {
+      const { predictions } = await post(`${path}/predict`, { texts: [text], top: TOP });
+      if (request !== this.request) return;
+      const labels = predictions[0].labels;
+      const rows = this.draw(labels);
+      await Promise.all(labels.map(async ({ label }, i) => {
+        const explanation = await post(`${path}/explain`, { text, label, top: 6 });
+        if (request === this.request) rows[i].append(weightChips(explanation.features));
+      }));
+    } catch (error) {
+      if (request === this.request) { refill(this.predictions); this.note.textContent = error.message; }
+    }
+  }
+
+  draw(labels) {
+    const largest = Math.max(...labels.map(({ score }) => Math.abs(score ?? 0)), 1e-9);
+    const rows = labels.map(({ label, score }) => el("li", { class: score > 0 ? "yes" : "no" },
+      el("div", { class: "scored" }, el("strong", {}, label), track(weightBar(score ?? 0, largest)),
+        el("span", { class: "weight" }, score === null ? "–" : formatWeight(score)),
+        el("span", { class: "answer" }, score > 0 ? "yes" : "no"))));
+    refill(this.predictions, rows);
+    const predicted = labels.filter(({ score }) => score > 0).map(({ label }) => label);
+    this.note.textContent = predicted.length ? "" : "No label is predicted; these have the highest scores.";
+    announce(predicted.length ? `Labels: ${predicted.join(", ")}` : this.note.textContent);
+    return rows;
+  }
+}

@@ -1,0 +1,199 @@
+"""Linear systems: conjugate gradients, and Hessians in Kronecker form, whose columns separate after a rotation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from labelgap.kernels import copy, eigh, matmul, namespace
+from labelgap.solvers.base import Array, Kronecker, LinearMap, Objective, Solution, Status, inner
+
+Blocks = Literal["joint", "rows", "columns"]
+
+
+class CGResult(NamedTuple):
+    """The solution, its residual, the number of products, and whether every block met the tolerance."""
+
+    x: Array
+    residual: Array
+    n_products: int
+    converged: bool
+
+
+def _make_dot(blocks: Blocks) -> Callable[[Array, Array], Array]:
+    """Return a function for ⟨a, b⟩ of the matrices, of each row or of each column, in a shape that broadcasts."""
+    if blocks == "joint":
+        return lambda a, b: namespace(a).reshape(inner(a, b), (1, 1))
+    axis = 1 if blocks == "rows" else 0
+    return lambda a, b: namespace(a).sum(a * b, axis=axis, keepdims=True)
+
+
+def _divide(numerator: Array, denominator: Array, where: Array) -> Array:
+    """Return the ratio ``where`` the denominator is also positive, 0 elsewhere."""
+    xp = namespace(numerator)
+    where = where & (denominator > 0)
+    return xp.where(where, numerator / xp.where(where, denominator, 1.0), 0.0)
+
+
+def conjugate_gradient(
+    product: Callable[[Array], Array],
+    rhs: Array,
+    *,
+    tol: float,
+    max_iter: int,
+    blocks: Blocks = "joint",
+    precondition: Callable[[Array], Array] | None = None,
+    start: Array | None = None,
+) -> CGResult:
+    """Solve A x = rhs for a positive semidefinite A given by its product, until ‖residual‖ ≤ tol ‖rhs‖.
+
+    With ``blocks="columns"`` (or ``"rows"``) A acts on each column (row) separately: each has its own step lengths
+    and its own stop, and one product serves all. ``"joint"`` is the paper's Algorithm 3 (000, appendix A.1). Each
+    product reads one flag from the device: whether any block continues.
+
+    >>> import numpy as np
+    >>> A = np.array([[2.0, 0], [0, 4.0]])
+    >>> conjugate_gradient(lambda v: A @ v, np.array([[2.0], [4.0]]), tol=1e-12, max_iter=5).x.ravel()
+    array([1., 1.])
+    """
+    xp, dot = namespace(rhs), _make_dot(blocks)
+    goal = tol**2 * dot(rhs, rhs)
+    if start is None:
+        x, residual, n_products = xp.zeros_like(rhs), copy(rhs), 0
+    else:
+        x, residual, n_products = copy(start), rhs - product(start), 1
+    active = dot(residual, residual) > goal
+    z = residual if precondition is None else precondition(residual)
+    direction, rz = copy(z), dot(residual, z)
+    while n_products < max_iter and bool(xp.any(active)):
+        image = product(direction)
+        n_products += 1
+        step = xp.astype(_divide(rz, dot(direction, image), active), rhs.dtype)
+        x += direction * step
+        residual -= image * step
+        active = active & (dot(residual, residual) > goal) & (step > 0)
+        z = residual if precondition is None else precondition(residual)
+        previous, rz = rz, dot(residual, z)
+        direction *= xp.astype(_divide(rz, previous, previous > 0), rhs.dtype)
+        direction += z
+    return CGResult(x, residual, n_products, bool(xp.all(dot(residual, residual) <= goal)))
+
+
+EPSILON, TINY = 2.0**-52, 2.0**-1022  # of float64
+
+
+class RotatedSystem:
+    """K W = AᵀA W M + ridge · W with M = Q diag(m) Qᵀ: the columns of W Q are ridge problems that share AᵀA.
+
+    (m_c AᵀA + ridge) w_c = r_c. With the eigenvectors of AᵀA each is a division; otherwise conjugate gradients solve
+    all of them together, with step lengths for each column.
+    """
+
+    def __init__(self, kronecker: Kronecker, dtype: object) -> None:
+        if kronecker.features is None:
+            raise ValueError("A Hessian without data has nothing to rotate.")
+        self.features: LinearMap = kronecker.features
+        xp = namespace(kronecker.M)
+        m, Q = eigh(xp.astype(kronecker.M, xp.float64))
+        self.m, self.Q = xp.where(m > 0, m, 0.0)[None, :], xp.astype(Q, dtype)
+        self.weights, self.ridge, self.dtype = kronecker.weights, kronecker.ridge, dtype
+        self._inverse: Array = None
+
+    def solve(self, R: Array) -> Array:
+        """Return K⁻¹ R by the eigenvectors; directions in which K is 0 stay 0 (the least-norm solution)."""
+        spectrum = self.features.spectrum()
+        assert spectrum is not None  # else solve_columns is called
+        if self._inverse is None:
+            self._inverse = _invert(spectrum.values * self.weights * self.m + self.ridge, self.dtype)
+        R = matmul(R, self.Q)
+        along = spectrum.rotate(R)
+        solved = spectrum.restore(along * self._inverse)
+        if not spectrum.complete and self.ridge > 0:
+            # Outside the row space of A only the ridge acts.
+            solved += (R - spectrum.restore(along)) / self.ridge
+        return matmul(solved, self.Q.T)
+
+    def solve_columns(self, R: Array, tol: float, max_iter: int, start: Array | None = None) -> CGResult:
+        """Return K⁻¹ R to a relative residual ``tol`` in each column, from a start or from 0."""
+        m, features, ridge = self.m * self.weights, self.features, self.ridge
+        inverse = _invert(m * features.column_squares() + ridge, self.dtype)
+        m, coarse = namespace(m).astype(m, self.dtype), features.coarse
+
+        def product(P: Array) -> Array:
+            image = coarse.t_times(coarse.times(P)) * m  # a new array: the identity returns P itself
+            image += ridge * P
+            return image
+
+        solution = conjugate_gradient(
+            product,
+            matmul(R, self.Q),
+            tol=tol,
+            max_iter=max_iter,
+            blocks="columns",
+            precondition=lambda r: r * inverse,
+            start=None if start is None else matmul(start, self.Q),
+        )
+        return solution._replace(x=matmul(solution.x, self.Q.T), residual=matmul(solution.residual, self.Q.T))
+
+
+def make_preconditioner(kronecker: Kronecker | None, dtype: object) -> Callable[[Array], Array] | None:
+    """Return R ↦ K⁻¹ R, by eigenvectors of the features if they have them, else by the diagonal of K."""
+    if kronecker is None or kronecker.features is None:
+        return None
+    if kronecker.features.spectrum() is not None:
+        return RotatedSystem(kronecker, dtype).solve
+    xp = namespace(kronecker.M)
+    diagonal = xp.astype(xp.linalg.diagonal(kronecker.M), xp.float64)[None, :]
+    squares = kronecker.features.column_squares()
+    inverse = _invert(squares * kronecker.weights * diagonal + kronecker.ridge, dtype)
+    return lambda R: R * inverse
+
+
+def _invert(scale: Array, dtype: object) -> Array:
+    """Return 1 / scale, computed in float64, and 0 where the scale is at rounding level."""
+    xp = namespace(scale)
+    scale = xp.astype(scale, xp.float64)
+    significant = scale > EPSILON * xp.clip(xp.max(scale), TINY)
+    return xp.astype(xp.where(significant, 1.0 / xp.where(significant, scale, 1.0), 0.0), dtype)
+
+
+@dataclass
+class Direct:
+    """Solver of quadratics whose Hessian is a Kronecker product plus a ridge: one step W − K⁻¹∇f(W).
+
+    After a rotation the columns are separate systems, solved by eigenvectors if the features have them, else by
+    conjugate gradients to a relative residual ``tol`` or for ``max_iter`` products. More products are wasted while
+    the other factor still changes.
+    """
+
+    tol: float = 1e-1
+    max_iter: int = 12
+
+    def minimize(self, objective: Objective, start: Array) -> Solution:
+        """Return the minimiser, one step from ``start``."""
+        model = objective.model(start)
+        if model.kronecker is None or not model.kronecker.exact:
+            raise ValueError(
+                "solver='direct' solves squared loss on every cell with one weight and one penalty; use solver='cg' "
+                "or 'tron' (or 'auto') for other losses, for missing labels and with graphs."
+            )
+        rotated = RotatedSystem(model.kronecker, start.dtype)
+        if rotated.features.spectrum() is None:
+            x, residual, n_products, converged = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
+            value = model.value + 0.5 * inner(model.gradient, x) - 0.5 * inner(x, residual)
+            status = Status.CONVERGED if converged else Status.MAX_ITER
+            return Solution(start + x, float(value), status, 1, n_products)
+        step = rotated.solve(-model.gradient)
+        # Minimise along the step: its length is 1 up to rounding, which then cannot raise f.
+        value, slope = float(model.value), float(inner(model.gradient, step))
+        curvature = float(inner(step, model.hessp(step)))
+        length = -slope / curvature if curvature > 0 else 0.0
+        if not 0 < length < math.inf:
+            return Solution(start, value, Status.CONVERGED if slope == 0 else Status.STALLED, 1, 1)
+        return Solution(start + length * step, value + 0.5 * length * slope, Status.CONVERGED, 1, 1)
+
+    def limit_products(self, steps: int, products: int) -> Direct:
+        """Return a solver with at most ``products`` products in its one step."""
+        return Direct(self.tol, products)

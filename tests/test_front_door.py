@@ -1,0 +1,110 @@
+"""`labelgap fit` with nothing set: a calibrated model of positives, whose probabilities are the same everywhere."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from labelgap import Tagger, explain, load
+from labelgap.datasets import read_records, write_records
+from test_commands import as_json, labelgap
+from test_probabilities import forgotten_tags
+
+COLUMNS = ("--text", "body", "--tags", "tags")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A table of posts, half of whose tags were forgotten, and a model of it."""
+    folder = tmp_path_factory.mktemp("front")
+    texts, _, written = forgotten_tags(300)
+    write_records(
+        folder / "posts.csv",
+        ["id", "body", "tags"],
+        ([i, text, " ".join(tags)] for i, (text, tags) in enumerate(zip(texts, written, strict=True))),
+    )
+    shown = labelgap("fit", folder / "posts.csv", *COLUMNS, "--output", folder / "model")
+    assert shown.exit_code == 0, shown.output
+    assert "a tag that is not written may be forgotten" in shown.output
+    assert "on unseen texts" in shown.output
+    assert "tags look forgotten" in " ".join(shown.output.replace("│", " ").split())
+    return folder
+
+
+def test_the_model_is_calibrated_and_gives_every_text_a_tag(place):
+    model = load(place / "model")
+    assert model.positives_only_
+    texts, tags, _ = forgotten_tags(100, seed=1)
+    predicted = model.predict_tags(texts)
+    assert all(predicted)
+    assert np.mean([set(a) == set(b) for a, b in zip(predicted, tags, strict=True)]) > 0.7
+
+
+def test_one_probability_everywhere(place):
+    """predict_proba, the table, the lines of JSON and the service show the same number."""
+    pytest.importorskip("fastapi", reason="the service needs fastapi")
+    from labelgap.serve import create_app
+    from test_serve import LOCAL, client_of
+
+    model = load(place / "model")
+    text = read_records(place / "posts.csv")[0]["body"]
+    expected = dict(zip(model.label_names_in_, model.predict_proba([text])[0], strict=True))
+    labelgap("predict", place / "posts.csv", "--model", place / "model", "--top", 3, "--output", place / "tags.jsonl")
+    row = read_records(place / "tags.jsonl")[0]
+    shown = labelgap("predict", "--model", place / "model", "--document", text, "--top", 3, "--json")
+    line = json.loads(shown.stdout.splitlines()[0])
+    for tags, probabilities in ((row["predicted_tags"], row["probabilities"]), (line["tags"], line["probabilities"])):
+        assert dict(zip(tags, probabilities, strict=True)) == pytest.approx(expected, abs=1e-5)
+    with client_of(create_app({"posts": model}, settings=LOCAL)) as client:
+        for options in ({"top": 3}, {}):
+            answer = client.post("/v1/models/posts/predict", json={"texts": [text]} | options).json()
+            labels = answer["predictions"][0]["labels"]
+            assert {"label", "score", "probability"} == set(labels[0])
+            for label in labels:
+                assert label["probability"] == pytest.approx(expected[label["label"]], abs=1e-5)
+    label = str(model.predict_tags([text])[0][0])
+    column = list(model.label_names_in_).index(label)
+    assert explain(model, text, label).decision == pytest.approx(model.decision_function([text])[0, column], abs=1e-5)
+
+
+def test_thresholds_and_their_aim(place):
+    as_json("fit", place / "posts.csv", *COLUMNS, "--aim", "k=1", "--output", place / "single")
+    single = load(place / "single")
+    assert single.calibration_.aim == "k=1"
+    assert abs(single.predict(forgotten_tags(300, seed=2)[0]).sum() / 300 - 1) < 0.2
+    counts = []
+    for threshold in (0.0, 0.4, 1.0):
+        arguments = ("--model", place / "model", "--threshold", threshold, "--output", place / "out.csv")
+        counts.append(as_json("predict", place / "posts.csv", *arguments)["tags"])
+    assert counts[0] > counts[1] > counts[2] == 0
+    wrong = labelgap("fit", place / "posts.csv", *COLUMNS, "--aim", "magic", "--output", place / "wrong")
+    assert wrong.exit_code != 0
+    assert "aim='magic' is not known" in wrong.output
+    assert not (place / "wrong").exists()
+
+
+def test_without_calibration_there_is_a_score(place):
+    values = as_json("fit", place / "posts.csv", *COLUMNS, "--no-calibrate", "--output", place / "plain")
+    assert "on unseen texts" not in values
+    shown = labelgap("predict", "--model", place / "plain", "--document", "cake oven")
+    assert "tags (score)" in shown.output
+    assert "not probabilities" in " ".join(shown.output.split())
+    refused = labelgap("predict", "--model", place / "plain", "--document", "cake", "--threshold", 0.5)
+    assert refused.exit_code == 2
+    assert "the model was not calibrated" in " ".join(refused.output.split())
+
+
+def test_complete_tags_are_a_no(place):
+    values = as_json("fit", place / "posts.csv", *COLUMNS, "--complete", "--output", place / "complete")
+    assert values["absent labels"] == "no"
+    assert "forgotten" not in values["on unseen texts"]
+    assert not load(place / "complete").positives_only_
+
+
+def test_the_default_is_the_one_of_python(place):
+    records = read_records(place / "posts.csv")
+    model = Tagger().fit([record["body"] for record in records], [record["tags"].split() for record in records])
+    texts = [record["body"] for record in records[:5]]
+    np.testing.assert_allclose(model.predict_proba(texts), load(place / "model").predict_proba(texts), rtol=1e-6)

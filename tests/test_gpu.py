@@ -1,0 +1,350 @@
+"""The PyTorch backend, on PyTorch's CPU device; with a GPU, its Triton kernels too."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from typer.testing import CliRunner
+
+import reference_kernels as reference
+from labelgap import LEML, BinaryRelevance, LocalLEML, OneClassMF, Tagger, hide_cells, load, tune
+from labelgap.cli import app
+from labelgap.commands.training import list_parameters
+from labelgap.datasets import make_low_rank
+from labelgap.kernels import BACKENDS, exact_gram, explain_out_of_memory, get_backend, qr, svd
+from labelgap.kernels import base as kernels_base
+from labelgap.kernels.shards import ShardedBackend
+from labelgap.losses import LOSSES
+from labelgap.objectives.positive_unlabelled import CorrectedLoss
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install labelgap[gpu]"
+)
+
+N, D, L, K = 90, 7, 8, 3
+DATA = make_low_rank(N, D, L, rank=K, random_state=0)
+GAPS = hide_cells(DATA.Y, 0.4, random_state=0)
+X = sp.csr_array(np.where(abs(DATA.X) > 0.3, DATA.X, 0))
+
+
+def make_backend(**options):
+    from labelgap.kernels.gpu import TorchBackend
+
+    return TorchBackend("cpu", **options)
+
+
+def devices():
+    import torch
+
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
+
+
+@pytest.fixture(autouse=True)
+def torch_devices(monkeypatch):
+    import torch
+
+    torch.set_num_threads(1)  # the arrays are small, and waiting threads take the cores from other tests
+    monkeypatch.setitem(BACKENDS, "torch", make_backend)
+    monkeypatch.setitem(BACKENDS, "torch coarse", lambda: make_backend(coarse=True))
+    monkeypatch.setitem(BACKENDS, "torch shards", lambda: ShardedBackend(make_backend(), 3))
+
+
+def graph(size, seed):
+    S = sp.random_array((size, size), density=0.1, random_state=seed)
+    return sp.csr_array(S + S.T)
+
+
+def assert_agree(make, *data, device="torch", **side):
+    ours, theirs = (make(device=name).fit(*data, **side) for name in ("cpu", device))
+    np.testing.assert_allclose(theirs.objective_, ours.objective_, rtol=1e-9)
+    assert theirs.status_ == ours.status_
+    assert type(theirs.feature_factors_) is type(theirs.label_factors_) is np.ndarray
+    np.testing.assert_allclose(
+        theirs.feature_factors_ @ theirs.label_factors_.T, ours.feature_factors_ @ ours.label_factors_.T, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("form", [DATA.X, X], ids=["dense", "sparse"])
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("solver", ["auto", "tron"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_leml(loss, solver, gaps, form):
+    def make(device):
+        return LEML(K, loss=loss, solver=solver, dtype="float64", random_state=0, tol=0.05, device=device)
+
+    assert_agree(make, form, GAPS if gaps else DATA.Y)
+
+
+SIDES = {
+    "plain": {},
+    "all": {"row_graph": graph(N, 0), "label_graph": graph(L, 1), "row_weights": np.linspace(0.5, 2, N)},
+    "label features": {"label_features": np.random.default_rng(0).random((L, 4))},
+}
+
+
+@pytest.mark.parametrize("features", [True, False], ids=["features", "no features"])
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_class(loss, side, features):
+    def make(device):
+        return OneClassMF(K, loss=loss, dtype="float64", random_state=0, tol=0.05, device=device)
+
+    assert_agree(make, X if features else None, DATA.Y, **SIDES[side])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"loss_unlabelled": "logistic"}, {"negatives": "subsampled"}, {"precompute": True}, {"solver": "tron"}],
+    ids=lambda options: next(iter(options)),
+)
+def test_options_of_one_class(options):
+    def make(device):
+        return OneClassMF(K, dtype="float64", random_state=0, tol=0.05, device=device, **options)
+
+    assert_agree(make, X, DATA.Y)
+
+
+@pytest.mark.parametrize("features", [True, False], ids=["features", "no features"])
+def test_shards_on_a_device(features):
+    def make(device):
+        return OneClassMF(K, dtype="float64", random_state=0, tol=0.05, device=device)
+
+    assert_agree(make, X if features else None, DATA.Y, device="torch shards", **SIDES["all"])
+
+
+@pytest.mark.parametrize("cls", [LEML, OneClassMF])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_coarse_products_end_at_the_same_objective(cls, loss):
+    """bfloat16 inside conjugate gradients only: gradients and objectives are float32."""
+    rng = np.random.default_rng(0)
+    rows = sp.random_array((120, 60), density=0.2, random_state=0, format="csr", dtype=np.float32)
+    Y = (rows @ rng.standard_normal((60, 12)) > 0.5).astype(float)
+    settings = {"loss": loss, "random_state": 0, "max_iter": 200, "tol": 1e-5}
+    ours, theirs = (cls(K, device=name, **settings).fit(rows, Y) for name in ("torch", "torch coarse"))
+    np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=2e-4)
+
+
+@pytest.mark.parametrize("past", [False, True])
+def test_partial_fit(past):
+    models = []
+    for device in ("cpu", "torch"):
+        model = LEML(K, dtype="float64", random_state=0, tol=0.01, device=device).fit(DATA.X[:60], DATA.Y[:60])
+        before = (DATA.X[:60], DATA.Y[:60]) if past else None
+        models.append(model.partial_fit(DATA.X[60:], DATA.Y[60:], past=before))
+    np.testing.assert_allclose(models[1].decision_function(DATA.X), models[0].decision_function(DATA.X), atol=1e-7)
+
+
+def test_the_seams_of_a_device(tmp_path):
+    """What is fitted on a device is searched, saved and used like any other model."""
+    search = tune(
+        LEML(K, dtype="float64", random_state=0, device="torch"),
+        DATA.X,
+        DATA.Y,
+        grid={"alpha": [0.1, 1.0]},
+        random_state=0,
+    )
+    assert all(row["error"] is None for row in search.table)
+    search.estimator.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    assert (search.estimator.device, again.device) == ("torch", "auto")
+    np.testing.assert_array_equal(again.decision_function(DATA.X), search.estimator.decision_function(DATA.X))
+    local = LocalLEML(2, n_clusters=2, n_learners=1, random_state=0, device="torch").fit(DATA.X, DATA.Y)
+    assert local.predict(DATA.X).shape == (N, L)
+    texts = [" ".join(f"w{j}" for j in row.nonzero()[0]) for row in DATA.X > 0]
+    tagger = Tagger(LEML(2, random_state=0, device="torch")).fit(texts, DATA.Y)
+    assert tagger.predict_topk(texts, 2)[0].shape == (N, 2)
+
+
+def test_the_command_line_sets_the_device(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    assert "device" in list_parameters(LEML)
+    assert "device" not in list_parameters(BinaryRelevance)
+    file = tmp_path / "posts.csv"
+    file.write_text("text,tags\n" + "red apple,fruit\ngreen pear,fruit\nblue car,vehicle\n" * 4)
+    command = ["fit", str(file), "--text", "text", "--tags", "tags", "--method", "LEML", "--n-components", "1"]
+    run = CliRunner().invoke(app, [*command, "--device", "cuda", "--output", str(tmp_path / "model")])
+    assert run.exit_code == 1
+    assert "needs an NVIDIA GPU" in " ".join(run.output.split())
+    run = CliRunner().invoke(app, [*command, "--device", "torch", "--output", str(tmp_path / "model")])
+    assert run.exit_code == 0, run.output
+    assert load(tmp_path / "model").predict(["a red apple"]).shape == (1, 2)
+
+
+# --- functions of the backend ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["float64", "float32"])
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def backend(request):
+    if request.param not in devices():
+        pytest.skip("PyTorch finds no GPU")
+    return make_backend() if request.param == "cpu" else get_backend("cuda")
+
+
+@pytest.mark.parametrize("k", [1, 3, 70])
+@pytest.mark.parametrize("n", [9, 3000], ids=["short rows", "long rows"])
+def test_the_backend_equals_its_plain_twin(backend, dtype, n, k, monkeypatch):
+    monkeypatch.setattr(backend, "rounds", False)
+    rng = np.random.default_rng(0)
+    A = sp.random_array((5, n), density=0.5, random_state=0, format="csr", dtype=dtype)
+    A.data[::3] = -1  # signs for losses with targets of −1 and +1
+    B, S, H = (rng.standard_normal((rows, k)).astype(dtype) for rows in (5, 5, n))
+    P, b, s, h = backend.prepare(A, dtype), *(backend.array(part, dtype) for part in (B, S, H))
+    tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype == "float64" else {"rtol": 1e-3, "atol": 1e-3}
+    cell, weights = LOSSES["logistic"](), (np.linspace(0.5, 1, 5), np.linspace(1, 2, n))
+    on_device = tuple(backend.array(part, float) for part in weights)
+    model, plain = backend.cells_model(cell, P, b, h), reference.cells_model(cell, A, B, H)
+    fixed, twin = (cell, P, (-1.0, 1.0), on_device), (cell, A, (-1.0, 1.0), weights)
+    everywhere, plain_everywhere = backend.all_model(*fixed, b, h), reference.all_model(*twin, B, H)
+    pairs = [
+        (backend.spmm(P, h), reference.spmm(A, H)),
+        (backend.spmm_t(P, b), reference.spmm_t(A, B)),
+        (backend.gram(P), reference.gram(A.astype(float))),
+        (backend.column_squares(P), reference.column_squares(A)),
+        (backend.column_sums(P, P.data), reference.column_sums(A, A.data)),
+        (backend.sddmm(P, b, h), reference.sddmm(A, B, H)),
+        (model.value, plain.value),
+        (model.gradient, plain.gradient),
+        (model.row_curvature, plain.row_curvature),
+        (model.cell_curvature, plain.cell_curvature),
+        (backend.cells_value(cell, P, b, h), plain.value),
+        (backend.cells_hessp(P, model.cell_curvature, s, h), reference.cells_hessp(A, plain.cell_curvature, S, H)),
+        (backend.all_value(*fixed, b, h), plain_everywhere.value),
+        (everywhere.gradient, plain_everywhere.gradient),
+        (everywhere.row_curvature, plain_everywhere.row_curvature),
+        (backend.all_hessp(*fixed, b, s, h), reference.all_hessp(*twin, B, S, H)),
+    ]
+    for theirs, ours in pairs:
+        theirs = np.asarray(backend.to_numpy(theirs))
+        scale = np.abs(ours).max()
+        np.testing.assert_allclose(theirs / scale, ours / scale, **tolerance)
+
+
+def test_coarse_products_round_their_argument_alone(backend, monkeypatch):
+    rng = np.random.default_rng(0)
+    A = sp.random_array((40, 30), density=0.5, random_state=0, format="csr", dtype=np.float32)
+    B = rng.standard_normal((30, 10)).astype("float32")
+    monkeypatch.setattr(backend, "rounds", True)
+    coarse = backend.coarse(backend.array(B, "float32"))
+    product = backend.to_numpy(backend.spmm(backend.prepare(A, "float32"), coarse))
+    np.testing.assert_allclose(product, A @ backend.to_numpy(coarse.float()), rtol=1e-5, atol=1e-6)
+    assert 1e-5 < np.linalg.norm(product - A @ B) / np.linalg.norm(A @ B) < 5e-3
+    assert backend.coarse(backend.array(B, "float64")).dtype is backend.torch.float64
+
+
+def test_corrected_losses_run_on_tensors(backend):
+    loss = CorrectedLoss(LOSSES["logistic"](), LOSSES["squared"](), 0.0)
+    A = sp.random_array((9, 5), density=0.4, random_state=0, format="csr")
+    B, H = np.random.default_rng(0).standard_normal((2, 9, 3))
+    ours = reference.cells_model(loss, A, B, H[:5]).gradient
+    b, h = backend.array(B, float), backend.array(H[:5], float)
+    theirs = backend.cells_model(loss, backend.prepare(A, float), b, h)
+    np.testing.assert_allclose(backend.to_numpy(theirs.gradient), ours)
+
+
+def test_empty_rows_and_matrices(backend):
+    A = sp.csr_array(([2.0], ([1], [0])), shape=(3, 2))
+    B = backend.array(np.ones((2, 4)), float)
+    np.testing.assert_array_equal(backend.to_numpy(backend.spmm(backend.prepare(A, float), B))[:, 0], [0, 2, 0])
+    empty = backend.prepare(sp.csr_array((3, 2)), float)
+    assert not backend.to_numpy(backend.spmm(empty, B)).any()
+    assert backend.sddmm(empty, backend.array(np.ones((3, 4)), float), B).shape == (0,)
+    assert float(backend.cells_value(LOSSES["squared"](), empty, backend.array(np.ones((3, 4)), float), B)) == 0
+
+
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_ties_go_to_the_lower_index(backend, k):
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 3, (50, 8)).astype(float)
+    columns, values = backend.best_in_rows(backend.array(scores, float), k)
+    ours = reference.best_in_rows(scores, k)
+    np.testing.assert_array_equal(backend.to_numpy(columns), ours[0])
+    np.testing.assert_array_equal(backend.to_numpy(values), ours[1])
+
+
+def test_topk_in_blocks_without_excluded_cells(backend, monkeypatch):
+    monkeypatch.setattr(backend, "block_numbers", 20)
+    rng = np.random.default_rng(0)
+    B, H = rng.standard_normal((30, 3)), rng.standard_normal((8, 3))
+    H[5] = H[2]
+    hidden = sp.csr_array(rng.random((30, 8)) < 0.2)
+    columns, _ = backend.topk(backend.array(B, float), backend.array(H, float), 3, backend.prepare(hidden, float))
+    np.testing.assert_array_equal(backend.to_numpy(columns), reference.topk(B, H, 3, hidden)[0])
+
+
+def test_decompositions_by_gram_matrices(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(kernels_base, "MIN_GRAM_NUMBERS", 1)
+    rng = np.random.default_rng(0)
+    A = torch.asarray(rng.standard_normal((50, 6)))
+    Q, R = qr(A)
+    np.testing.assert_allclose(Q @ R, A, atol=1e-12)
+    np.testing.assert_allclose(Q.T @ Q, np.eye(6), atol=1e-10)
+    for matrix in (A, A.T):
+        U, S, Vt = svd(matrix)
+        np.testing.assert_allclose(S, np.linalg.svd(matrix.numpy())[1], rtol=1e-10)
+        np.testing.assert_allclose((U * S) @ Vt, matrix, atol=1e-10)
+    dependent = torch.cat([A, A[:, :2]], dim=1)
+    Q, R = qr(dependent)
+    np.testing.assert_allclose(Q @ R, dependent, atol=1e-7)
+
+
+def test_exact_gram_in_blocks(monkeypatch):
+    import torch
+
+    monkeypatch.setattr(kernels_base, "GRAM_BLOCK_ROWS", 7)
+    A, weights = np.random.default_rng(0).random((30, 4)), np.linspace(1, 2, 30)[:, None]
+    for w in (1.0, weights):
+        ours = (w * A).T @ A
+        theirs = exact_gram(torch.asarray(A), w if np.ndim(w) == 0 else torch.asarray(w))
+        np.testing.assert_allclose(exact_gram(A, w), ours)
+        np.testing.assert_allclose(theirs, ours)
+
+
+def test_large_starts_are_drawn_on_the_device(monkeypatch):
+    import labelgap.kernels.gpu as gpu
+
+    backend, shape = make_backend(), (40, 5)
+    small = backend.normal(np.random.RandomState(0), shape, "float64")
+    np.testing.assert_array_equal(small, np.random.RandomState(0).standard_normal(shape))
+    monkeypatch.setattr(gpu, "MAX_HOST_NUMBERS", 1)
+    first, second = (backend.normal(np.random.RandomState(1), shape, "float32") for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert abs(float(first.mean())) < 0.3
+
+
+# --- without a GPU, and with a full one -----------------------------------------------------------------------------
+
+
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    with pytest.raises(ValueError, match=r"device='cuda' needs an NVIDIA GPU .* finds no GPU; pass device='cpu'"):
+        LEML(2, device="cuda").fit(DATA.X, DATA.Y)
+    assert get_backend("auto") is get_backend("cpu")
+
+
+def test_a_full_gpu_is_one_clear_error(monkeypatch):
+    import torch
+
+    def fail(*arguments, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    backend = make_backend()
+    monkeypatch.setattr(backend, "matmul_t", fail)
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    model = LEML(2, device="torch", random_state=0)
+    with pytest.raises(MemoryError, match="lower n_components"):
+        model.fit(DATA.X, DATA.Y)
+    assert not hasattr(model, "label_factors_")
+    monkeypatch.undo()
+    model.set_params(device="cpu").fit(DATA.X, DATA.Y)
+    with pytest.raises(RuntimeError, match="other"), explain_out_of_memory():
+        raise RuntimeError("other")
