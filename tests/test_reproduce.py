@@ -12,6 +12,8 @@ from labelgap.datasets import Dataset, make_low_rank
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
 from labelgap_papers import RunOptions, Setting, find_experiments, list_experiments, paper_methods, run, study
 from labelgap_papers.experiments import TableRow, read_published
+from labelgap_papers.journal import compute_version
+from labelgap_papers.run_all import run_all
 
 TABLES = ["leml/table-12", "leml/table-14", "leml/table-15"]
 
@@ -309,6 +311,91 @@ def test_list_shows_all_without_running(counted):
     assert result.exit_code == 0
     assert all(name in result.output for name in list_experiments())
     assert not counted
+
+
+class Killed(BaseException):
+    """Ends a run as a kill does: nothing catches it."""
+
+
+ALL = ("leml/table-12", "leml/table-14", "--methods", "LEML", "--losses", "squared", "--ratios", "0.4", "--all")
+
+
+def test_all_goes_on_with_the_next_fit_after_a_kill(tmp_path, monkeypatch, counted):
+    real = paper_methods.METHODS["LEML"]
+
+    def fit(task):
+        if len(counted) == 2:
+            raise Killed
+        return real.fit(task)
+
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", real._replace(fit=fit))
+    options = RunOptions(methods=("LEML",), losses=("squared",), ratios=(0.4,))
+    with pytest.raises(Killed):
+        run_all(find_experiments(list(ALL[:2])), options, tmp_path)
+    journal = tmp_path / "measurements.jsonl"
+    assert len(journal.read_text().splitlines()) == 2
+    with journal.open("a") as stream:
+        stream.write('{"dataset": "bib')  # a line that the killed process did not finish
+    first = list(counted)
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", real._replace(fit=lambda task: real.fit(task)))
+    monkeypatch.setattr(study, "compute_version", lambda method: VERSION)
+    progress = run_all(find_experiments(list(ALL[:2])), options, tmp_path)
+    assert (progress.made, progress.left) == (4, 0)  # the version of the first two is another one
+    counted.clear()
+    assert run_all(find_experiments(list(ALL[:2])), options, tmp_path).made == 0
+    assert len(first) == 2
+    assert not counted
+
+
+VERSION = "0123456789ab"
+
+
+def test_fits_of_older_code_count_and_are_marked(tmp_path, monkeypatch, counted):
+    result = reproduce(*ALL, "--folder", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "4 fits; 0 left" in result.output
+    [new] = [line for line in (tmp_path / "README.md").read_text().splitlines() if "| leml/table-12 |" in line]
+    assert "| 84 | 4 |  | " in new
+    monkeypatch.setattr(study, "compute_version", lambda method: VERSION)
+    assert reproduce("--summary", tmp_path).exit_code == 0
+    [old] = [line for line in (tmp_path / "README.md").read_text().splitlines() if "| leml/table-12 |" in line]
+    assert "| 84 | 4 | 4 | " in old
+    assert len(counted) == 4
+    assert reproduce(*ALL, "--folder", tmp_path).exit_code == 0
+    assert len(counted) == 8
+
+
+def test_a_budget_leaves_fits_to_another_run(tmp_path, counted):
+    result = reproduce(*ALL, "--folder", tmp_path, "--budget", "1s")
+    assert "0 fits; 4 left, about 40 s" in result.output  # as long as nothing is known: from the size of the data
+    assert not counted
+    assert "is not a time" in reproduce(*ALL, "--folder", tmp_path, "--budget", "soon").output
+    assert "is not a folder" in reproduce(*ALL, "--folder", tmp_path / "nowhere").output
+
+
+def test_a_fit_that_fails_does_not_end_the_run(tmp_path, monkeypatch, counted):
+    real = paper_methods.METHODS["LEML"]
+
+    def fit(task):
+        if task.Y.n_known < 0.15 * task.Y.shape[0] * task.Y.shape[1]:
+            raise ValueError("too few cells")
+        return real.fit(task)
+
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", real._replace(fit=fit))
+    result = reproduce(*ALL, "--folder", tmp_path)
+    assert "2 fits, 2 failed; 0 left" in result.output
+    assert "ValueError: too few cells" in result.output
+
+
+def test_the_version_of_a_method_follows_its_code(monkeypatch):
+    list_experiments()
+    compute_version.cache_clear()
+    leml, forest = (compute_version(paper_methods.METHODS[name].fit) for name in ("LEML", "FastXML"))
+    monkeypatch.setattr(paper_methods, "LEML_ALPHAS", [1.0])
+    compute_version.cache_clear()
+    assert compute_version(paper_methods.METHODS["LEML"].fit) != leml
+    assert compute_version(paper_methods.METHODS["FastXML"].fit) == forest
+    compute_version.cache_clear()
 
 
 def test_a_row_over_seeds():

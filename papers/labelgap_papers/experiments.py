@@ -94,12 +94,16 @@ class PublishedNumber:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The result of one fit with one seed: metrics, chosen parameters, and seconds without and with validation."""
+    """The result of one fit with one seed: metrics, chosen parameters, and seconds without and with validation.
+
+    ``current`` is False if the code of the method has changed since.
+    """
 
     metrics: dict[str, float]
     params: dict[str, Any]
     fit_seconds: float
     seconds: float
+    current: bool = True
 
 
 @dataclass(frozen=True)
@@ -108,6 +112,7 @@ class TableRow:
 
     ``values`` has one number per seed and is empty if the method is not implemented. ``seconds`` is the time of all
     fits of this row, including validation. ``best`` marks the best rows of a setting, in experiments that mark them.
+    ``current`` is False if the code of the method has changed since it was measured.
     """
 
     experiment: str
@@ -118,12 +123,14 @@ class TableRow:
     params: tuple[dict[str, Any], ...] = ()
     seconds: float = 0.0
     best: bool = False
+    current: bool = True
 
     def with_measurements(self, measurements: Sequence[Measurement]) -> TableRow:
         """Return the row with the measurements of all seeds."""
         values = (m.fit_seconds if self.metric == "seconds" else m.metrics[self.metric] for m in measurements)
-        params = tuple(m.params for m in measurements)
-        return replace(self, values=tuple(values), params=params, seconds=sum(m.seconds for m in measurements))
+        params, seconds = tuple(m.params for m in measurements), sum(m.seconds for m in measurements)
+        current = all(m.current for m in measurements)
+        return replace(self, values=tuple(values), params=params, seconds=seconds, current=current)
 
     @property
     def ours(self) -> float | None:
@@ -247,6 +254,18 @@ def read_published(paper: str) -> tuple[str, tuple[PublishedNumber, ...]]:
         return PublishedNumber(setting=Setting(**record, **shared), **own)
 
     return content["paper"], tuple(map(parse_number, content["records"]))
+
+
+def read_elsewhere() -> Iterator[tuple[str, str, float | None]]:
+    """Yield paper, dataset and value of each published number whose dataset cannot be had.
+
+    A file of the folder "elsewhere" has the tables of a paper as the paper prints them: rows of a table are records
+    with its number, dataset, method, metric and value, and whatever else tells them apart.
+    """
+    folder = _PUBLISHED_FOLDER / "elsewhere"
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name) if folder.is_dir() else ():
+        for record in json.loads(entry.read_text(encoding="utf-8"))["records"]:
+            yield entry.name.removesuffix(".json"), record["dataset"], record["value"]
 
 
 @cache

@@ -8,8 +8,9 @@ for 0/1 targets and at 0 for ±1, which is a decision value above 0; AUC is the 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from labelgap.kernels import get_backend
 from labelgap.losses import get_loss
 from labelgap.objectives import Features, Problem, bind_label_cells
 from labelgap.runtime import available_cores, threads
-from labelgap_papers.experiments import Experiment, Setting, TableRow, read_published
+from labelgap_papers.experiments import Experiment, Measurement, Setting, TableRow, read_published
+from labelgap_papers.journal import Key
 from labelgap_papers.study import Study, make_comparison
 from labelgap_papers.trials import hide_training_labels
 
@@ -76,6 +78,7 @@ def _make_figure_1() -> Experiment:
 
 _TIMED = [Setting(name, "LEML", "squared", observed=0.2, k_ratio=0.4) for name in ("bibtex", "delicious")]
 _REPEATS = 5
+_STEPS = ("gradient", "Hessian product")
 
 
 def _measure_speedups(study: Study) -> Iterator[TableRow]:
@@ -83,18 +86,26 @@ def _measure_speedups(study: Study) -> Iterator[TableRow]:
     for setting in _TIMED:
         data = study.dataset(setting.dataset) if study.options.accepts(setting) else None
         if isinstance(data, Dataset):
-            study.log(f"{setting}: timing on 1 to {available_cores()} cores …")
-            steps = _make_steps(setting, data)
-            one_core: dict[str, float] = {}
-            for cores in range(1, available_cores() + 1):
-                for name, step in steps.items():
-                    with threads(cores):
-                        seconds = _time_step(step)
-                    speedup = one_core.setdefault(name, seconds) / seconds
-                    metric = f"{name} speed-up"
-                    yield TableRow(
-                        "leml/figure-3", replace(setting, cores=cores), metric, values=(speedup,), seconds=seconds
-                    )
+            cores = range(1, available_cores() + 1)
+            study.log(f"{setting}: timing on 1 to {len(cores)} cores …")
+            timing = partial(_time_cores, setting, data, cores)
+            measurements = study.record(Key(setting, 0, f"{len(cores)} cores"), _make_steps, timing, len(cores))
+            for count, measurement in zip(cores, measurements):
+                for name in _STEPS:
+                    row = TableRow("leml/figure-3", replace(setting, cores=count), f"{name} speed-up")
+                    yield row.with_measurements([measurement])
+
+
+def _time_cores(setting: Setting, data: Dataset, cores: Iterable[int]) -> list[Measurement]:
+    """Return the speed-up of each step on each number of cores."""
+    steps, one_core, measurements = _make_steps(setting, data), {}, []
+    for count in cores:
+        with threads(count):
+            seconds = {name: _time_step(step) for name, step in steps.items()}
+        one_core = one_core or seconds
+        speedups = {f"{name} speed-up": one_core[name] / seconds[name] for name in steps}
+        measurements.append(Measurement(speedups, {}, 0.0, sum(seconds.values())))
+    return measurements
 
 
 def _make_steps(setting: Setting, data: Dataset) -> dict[str, Callable[[], Any]]:
@@ -105,7 +116,7 @@ def _make_steps(setting: Setting, data: Dataset) -> dict[str, Callable[[], Any]]
     W, S = (rng.standard_normal((data.n_features + 1, k)).astype(dtype) for _ in range(2))
     objective = problem.objective_in_left(rng.standard_normal((data.n_labels, k)).astype(dtype))
     hessp = objective.model(W).hessp
-    return {"gradient": lambda: objective.model(W), "Hessian product": lambda: hessp(S)}
+    return dict(zip(_STEPS, (lambda: objective.model(W), lambda: hessp(S)), strict=True))
 
 
 def _time_step(step: Callable[[], Any]) -> float:

@@ -157,9 +157,11 @@ def compute_meta_average(
     if len(of_method) < len(settings):
         known = [row.paper for row in of_method if row.paper is not None]
         paper = fmean(known) if known else None
-    values = tuple(fmean(of_seed) for of_seed in zip(*(row.values for row in of_method), strict=True))
+    values = tuple(fmean(of_seed) for of_seed in zip(*(row.values for row in of_method)))
     seconds = sum(row.seconds for row in of_method)
-    return TableRow(of_method[0].experiment, number.setting, number.metric, paper, values, (), seconds)
+    current = all(row.current for row in of_method)
+    experiment = of_method[0].experiment
+    return TableRow(experiment, number.setting, number.metric, paper, values, (), seconds, current=current)
 
 
 # --- experiments ----------------------------------------------------------------------------------------------------

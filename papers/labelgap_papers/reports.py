@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.metadata import version
@@ -21,7 +21,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labelgap import __version__
 from labelgap.runtime import available_cores, import_optional, write_atomically
-from labelgap_papers.experiments import Experiment, PublishedNumber, Report, Setting, TableRow, list_experiments
+from labelgap_papers.experiments import (
+    Experiment,
+    PublishedNumber,
+    Report,
+    Setting,
+    TableRow,
+    list_experiments,
+    read_elsewhere,
+)
+from labelgap_papers.journal import compute_version
+from labelgap_papers.paper_methods import METHODS
+from labelgap_papers.run_all import JOURNAL, format_seconds, replay
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -98,14 +109,23 @@ def _row_to_dict(row: TableRow) -> dict[str, Any]:
         "values": list(row.values),
         "params": list(row.params),
         "seconds": row.seconds,
+        "version": _find_version(row.setting),
     }
+
+
+def _find_version(setting: Setting) -> str | None:
+    """Return the version of the code of a setting's method; None if it is not a registered one."""
+    method = METHODS.get(setting.method)
+    return None if method is None else compute_version(method.fit)
 
 
 def _row_from_dict(record: dict[str, Any]) -> TableRow:
     setting = {field.name: record[field.name] for field in fields(Setting)}
     setting["criteria"] = tuple(setting["criteria"])
+    row = TableRow(record["experiment"], Setting(**setting), record["metric"], record["paper"])
     values, params = tuple(record["values"]), tuple(record["params"])
-    return TableRow(record["experiment"], Setting(**setting), record["metric"], record["paper"], values, params)
+    current = record.get("version") == _find_version(row.setting)
+    return replace(row, values=values, params=params, seconds=record["seconds"], current=current)
 
 
 def write_json(report: Report, command: list[str], path: Path) -> None:
@@ -116,19 +136,30 @@ def write_json(report: Report, command: list[str], path: Path) -> None:
 
 
 def read_rows(folder: Path) -> list[TableRow]:
-    """Return the rows of all result files in a folder; of duplicates, the row with the most seeds."""
+    """Return the rows of the journal and of all result files in a folder.
+
+    Of duplicates, the row of the current code counts, and among those the one with the most seeds.
+    """
     best: dict[tuple, TableRow] = {}
+    for row in [*_read_files(folder), *replay(list(list_experiments().values()), folder)]:
+        key = (row.experiment, row.setting, row.metric)
+        if row.values and (key not in best or _rank_row(row) >= _rank_row(best[key])):
+            best[key] = row
+    return list(best.values())
+
+
+def _rank_row(row: TableRow) -> tuple[bool, int]:
+    return row.current, len(row.values)
+
+
+def _read_files(folder: Path) -> Iterator[TableRow]:
     for path in sorted(folder.glob("*.json")):
         try:
             rows = [_row_from_dict(record) for record in json.loads(path.read_text(encoding="utf-8"))["rows"]]
         except (KeyError, TypeError, ValueError) as error:
             message = f"{path} is not a file of results ({error!r}); pass a folder of files that --json wrote."
             raise ValueError(message) from error
-        for row in rows:
-            key = (row.experiment, row.setting, row.metric)
-            if row.values and (key not in best or len(row.values) > len(best[key].values)):
-                best[key] = row
-    return list(best.values())
+        yield from rows
 
 
 # --- the summary of a folder of JSON files --------------------------------------------------------------------------
@@ -140,15 +171,30 @@ HAMMING_TOLERANCE_SHARE = 0.05
 ROUNDING = 1e-9
 _HEADER = """# The papers' numbers and ours
 
-`labelgap reproduce --summary {folder}` writes this page from the JSON files in the same folder, which
-`labelgap reproduce … --json` wrote. Each file holds its command, seeds, versions and every number.
+`labelgap reproduce --all --folder {folder}` makes every fit that is missing, cheapest first, and writes this page;
+`--summary {folder}` only writes the page. The numbers are in `{journal}`, a line for each fit with its parameters,
+seconds and version of the code, and in the JSON files that `labelgap reproduce … --json` wrote.
 
 A number is *reached* if ours is at least as good, within a tolerance of one point of P@k and nDCG@k, 0.01 of AUC,
 5 % of a Hamming loss, 1.5 points of label error and 0.03 of imputation error. Seconds depend on the machine and are
-not compared. Parameters are chosen on training data only.
+not compared. Parameters are chosen on training data only. *Older code*: measured before the last change to the
+method, and not since.
 
-| experiment | shows | numbers | measured | reached |
-|---|---|---|---|---|
+{total}
+
+| experiment | shows | numbers | measured | older code | reached | time |
+|---|---|---|---|---|---|---|
+"""
+
+
+_ELSEWHERE_HEADER = """
+## Numbers of datasets that cannot be had
+
+{total:,} further published numbers are of datasets without a public source in the form that the papers used. They are
+recorded in `published/elsewhere` of the papers' package and do not count above.
+
+| paper | dataset | numbers |
+|---|---|---|
 """
 
 
@@ -208,22 +254,44 @@ def summarize(rows: Iterable[TableRow], folder: str = "FOLDER") -> str:
         e.name: [n for n in e.numbers if n.value is not None and is_comparable(n.metric)] for e in experiments
     }
     lines = [_summarize_experiment(e, numbers_of[e.name], rows_of[e.name]) for e in experiments]
-    total = _format_counts(sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part])
+    published, all_rows = sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part]
+    header = _HEADER.format(folder=folder, journal=JOURNAL, total=format_total(published, all_rows))
     sections = [_list_shortfalls(e.name, rows_of[e.name]) for e in experiments]
-    return _HEADER.format(folder=folder) + "\n".join([*lines, f"| **all** | | {total} |"]) + "\n" + "".join(sections)
+    total = f"| **all** | | {_format_counts(published, all_rows)} |"
+    return header + "\n".join([*lines, total]) + "\n" + "".join(sections) + _list_elsewhere()
+
+
+def format_total(published: int, rows: Sequence[TableRow]) -> str:
+    """Return one sentence about all numbers whose data are at hand.
+
+    >>> format_total(4, [])
+    'Of 4 published numbers whose data are at hand, 0 were measured (0 %).'
+    """
+    measured = f"Of {published:,} published numbers whose data are at hand, {len(rows):,} were measured"
+    share = f" ({100 * len(rows) / published:.0f} %)"
+    if not rows:
+        return measured + share + "."
+    n_reached = sum(map(_row_is_reached, rows))
+    return f"{measured}{share}, and {n_reached:,} of these are reached ({100 * n_reached / len(rows):.0f} %)."
 
 
 def _summarize_experiment(
     experiment: Experiment, numbers: Sequence[PublishedNumber], rows: Sequence[TableRow]
 ) -> str:
-    counts = _format_counts(len(numbers), rows) if numbers else "– | – | the paper prints no numbers"
+    counts = _format_counts(len(numbers), rows) if numbers else "– | – | – | the paper prints no numbers | "
     return f"| {experiment.name} | {experiment.title} | {counts} |"
 
 
 def _format_counts(published: int, rows: Sequence[TableRow]) -> str:
-    n_reached = sum(map(_row_is_reached, rows))
+    n_reached, n_old = sum(map(_row_is_reached, rows)), sum(not row.current for row in rows)
     share = f"{n_reached} ({n_reached / len(rows):.0%})" if rows else "not measured"
-    return f"{published} | {len(rows)} | {share}"
+    return f"{published} | {len(rows)} | {n_old or ''} | {share} | {_sum_seconds(rows)}"
+
+
+def _sum_seconds(rows: Sequence[TableRow]) -> str:
+    """Return the time of all fits; the rows of a setting share theirs."""
+    seconds = {row.setting: row.seconds for row in rows}
+    return format_seconds(sum(seconds.values())) if any(seconds.values()) else ""
 
 
 def _row_is_reached(row: TableRow) -> bool:
@@ -248,6 +316,17 @@ def _list_shortfalls(experiment: str, rows: Sequence[TableRow]) -> str:
         why = _find_reason(experiment, dataset, method)
         section += f"| {method} | {dataset} | {len(shortfalls)} | up to {worst:.4g} ({row.metric}) | {why} |\n"
     return section
+
+
+def _list_elsewhere() -> str:
+    """Return a section about the published numbers of datasets that cannot be had."""
+    counts: dict[tuple[str, str], int] = {}
+    for paper, dataset, number in read_elsewhere():
+        counts[paper, dataset] = counts.get((paper, dataset), 0) + (number is not None)
+    if not counts:
+        return ""
+    lines = [f"| {paper} | {dataset} | {count} |" for (paper, dataset), count in counts.items()]
+    return _ELSEWHERE_HEADER.format(total=sum(counts.values())) + "\n".join(lines) + "\n"
 
 
 def _find_reason(experiment: str, dataset: str, method: str) -> str:

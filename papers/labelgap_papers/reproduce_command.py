@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -20,10 +21,19 @@ from labelgap_papers.experiments import (
     find_experiments,
     list_experiments,
 )
-from labelgap_papers.reports import plot_report, print_report, write_json, write_summary
+from labelgap_papers.reports import plot_report, print_report, read_rows, write_json, write_summary
+from labelgap_papers.run_all import parse_budget, run_all
 from labelgap_papers.study import Study
 
-__all__ = ["format_command", "make_options", "print_experiments", "reproduce", "run", "write_summary"]
+__all__ = [
+    "format_command",
+    "make_options",
+    "print_experiments",
+    "reproduce",
+    "reproduce_all",
+    "run",
+    "summarize_folder",
+]
 
 
 def print_experiments() -> None:
@@ -61,6 +71,36 @@ def reproduce(
     if not report.rows and not report.interrupted:
         raise ValueError("Nothing was run: no dataset of these experiments is available (see the notes above).")
     return report.interrupted
+
+
+def reproduce_all(
+    names: list[str], filters: dict[str, str], *, folder: Path, seeds: int | None = None, budget: str = ""
+) -> bool:
+    """Make the fits that a folder of results does not have, and write its page; return whether Ctrl-C interrupted."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"--folder {folder} is not a folder; create it first.")
+    seconds = parse_budget(budget) if budget else math.inf
+    experiments = find_experiments(names) if names else list(list_experiments().values())
+    options = make_options(filters)
+    progress = run_all(
+        experiments,
+        options,
+        folder,
+        seeds=seeds,
+        budget=seconds,
+        log=lambda line: print(line, file=sys.stderr, flush=True),
+    )
+    print(f"{progress}. Page: {write_summary(folder)}")
+    return progress.interrupted
+
+
+def summarize_folder(folder: Path, plot: Path | None = None) -> Path:
+    """Write the page about a folder of results, and a plot of its figures; return the path of the page."""
+    page = write_summary(folder)
+    if plot is not None:
+        figures = [experiment for experiment in list_experiments().values() if experiment.x is not None]
+        plot_report(Report(figures, RunOptions(), read_rows(folder)), plot)
+    return page
 
 
 def run(experiments: list[Experiment], options: RunOptions, log: Callable[[str], None] = lambda line: None) -> Report:

@@ -10,9 +10,11 @@ differ only in the clustering.
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -25,7 +27,8 @@ from labelgap.datasets import Dataset
 from labelgap.estimators import SLEEC, LabelKNN, LocalLEML
 from labelgap.observations import as_labels
 from labelgap.runtime import multithreaded_blas
-from labelgap_papers.experiments import Experiment, PublishedNumber, Setting, TableRow, read_published
+from labelgap_papers.experiments import Experiment, Measurement, PublishedNumber, Setting, TableRow, read_published
+from labelgap_papers.journal import Key
 from labelgap_papers.paper_methods import LEML_ALPHAS, MethodFit, Task, choose, fit_on_all, register_method
 from labelgap_papers.study import Study, make_comparison, make_growth_experiment
 
@@ -173,11 +176,22 @@ def _measure_errors(study: Study) -> Iterator[TableRow]:
         data = study.dataset(name) if curve else None
         if isinstance(data, Dataset):
             study.log(f"{name}, {method}: the errors of {len(curve)} dimensions …")
-            ranks = [setting.k or 0 for setting in curve]
-            errors = [CURVES[method](data, curve[0], ranks, seed) for seed in range(study.options.seeds)]
-            for setting, of_seeds in zip(curve, zip(*errors, strict=True), strict=True):
-                values = tuple(100 * float(value) for value in of_seeds)
-                yield TableRow("sleec/figure-1a", setting, "error, %", values=values)
+            seeds = study.measure_seeds(partial(_record_errors, study, data, curve))
+            for setting, of_seeds in zip(curve, zip(*seeds, strict=True)):
+                yield TableRow("sleec/figure-1a", setting, "error, %").with_measurements(of_seeds)
+
+
+def _record_errors(study: Study, data: Dataset, curve: list[Setting], seed: int) -> list[Measurement]:
+    """Return the error of each dimension of a curve, from the journal if it has them."""
+    compute = partial(_compute_errors, data, curve, seed)
+    return study.record(Key(curve[0], seed, "errors"), CURVES[curve[0].method], compute, len(curve))
+
+
+def _compute_errors(data: Dataset, curve: list[Setting], seed: int) -> list[Measurement]:
+    start = time.perf_counter()
+    errors = CURVES[curve[0].method](data, curve[0], [setting.k or 0 for setting in curve], seed)
+    seconds = (time.perf_counter() - start) / len(curve)
+    return [Measurement({"error, %": 100 * float(error)}, {}, seconds, seconds) for error in errors]
 
 
 # --- experiments ----------------------------------------------------------------------------------------------------

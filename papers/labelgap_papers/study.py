@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -15,6 +18,7 @@ from sklearn.preprocessing import normalize
 
 from labelgap.datasets import Dataset, Interactions, load_dataset, load_interactions
 from labelgap_papers.experiments import Experiment, Measurement, PublishedNumber, RunOptions, Setting, TableRow
+from labelgap_papers.journal import Journal, Key, compute_version
 from labelgap_papers.paper_methods import METHODS, MethodFit, Task
 from labelgap_papers.trials import CELL_SOURCES, CellSource, CellTrial, Trial, make_trial
 
@@ -34,6 +38,8 @@ class Study:
         Filters and number of seeds.
     log : callable
         Receives a line of text about each fit.
+    journal : Journal
+        Where measurements are kept; one with a path survives the run.
 
     Attributes
     ----------
@@ -43,9 +49,9 @@ class Study:
 
     options: RunOptions
     log: Callable[[str], None] = lambda line: None
+    journal: Journal = field(default_factory=Journal)
     unavailable: dict[str, str] = field(default_factory=dict)
     _datasets: dict[str, Dataset | Interactions | CellSource] = field(default_factory=dict)
-    _measurements: dict[tuple[Setting, int, bool], list[Measurement]] = field(default_factory=dict)
 
     def dataset(self, name: str) -> Dataset | Interactions | CellSource | None:
         """Return a dataset with rows of length one, ratings, or a source of hidden cells; None if unavailable."""
@@ -64,36 +70,52 @@ class Study:
             return row
         if self.dataset(setting.dataset) is None:
             return None
-        return row.with_measurements([self.measure(setting, seed) for seed in range(self.options.seeds)])
+        measurements = self.measure_seeds(lambda seed: [self.measure(setting, seed)])
+        return row.with_measurements([first for (first,) in measurements]) if measurements else None
+
+    def measure_seeds(self, measure: Callable[[int], list[Measurement]]) -> list[list[Measurement]]:
+        """Return the measurements of each seed."""
+        return [measure(seed) for seed in range(self.options.seeds)]
 
     def measure(self, setting: Setting, seed: int) -> Measurement:
         """Fit a setting and measure it on the test part; a setting that was measured before is not fitted again."""
-        return self._measure(setting, seed, growing=False)[0]
+        setting = _without_unused_rank(setting)
+        return self.record(Key(setting, seed), METHODS[setting.method].fit, partial(self._measure, setting, seed))[0]
 
     def measure_growth(self, setting: Setting, seed: int) -> list[Measurement]:
         """Fit an ensemble of ``setting.learners``, and measure the ensembles of its first 1, 2, … learners.
 
         Each measurement has the size of the model in "MB" in addition to the metrics of :meth:`measure`.
         """
-        return self._measure(setting, seed, growing=True)
+        setting = _without_unused_rank(setting)
+        compute = partial(self._measure, setting, seed, growing=True)
+        return self.record(Key(setting, seed, "growth"), METHODS[setting.method].fit, compute, setting.learners or 1)
 
-    def _measure(self, setting: Setting, seed: int, growing: bool) -> list[Measurement]:
-        if not METHODS[setting.method].ranked:  # settings that differ only in an unused rank share a fit
-            setting = replace(setting, k=None, k_ratio=None)
-        key = (setting, seed, growing)
-        if key not in self._measurements:
-            other = METHODS[setting.method].params_of
-            tuned_params = {} if other is None else self.measure(replace(setting, method=other), seed).params
-            start, measurements = time.perf_counter(), []
-            trial, result = self._fit(setting, seed, tuned_params)
-            counts = range(1, result.estimator.n_learners + 1) if growing else ()
-            for model in [take_first_learners(result.estimator, count) for count in counts] or [result.estimator]:
-                metrics = trial.measure(model, setting) | ({"MB": compute_megabytes(model)} if growing else {})
-                seconds = time.perf_counter() - start
-                measurements.append(Measurement(metrics, result.params, result.seconds, seconds))
-            self._measurements[key] = measurements
-            self._log_measurement(measurements[-1])
-        return self._measurements[key]
+    def record(
+        self, key: Key, method: Callable, compute: Callable[[], list[Measurement]], count: int = 1
+    ) -> list[Measurement]:
+        """Return the ``count`` measurements of a key, computed unless the journal has those of the current code.
+
+        ``method`` is the function whose code decides the version of the measurements.
+        """
+        version = compute_version(method)
+        entry = self.journal.entries.get(key)
+        if entry is None or entry.version != version:
+            self.journal.add(key, compute(), version)
+        return self.journal.entries[key].measurements
+
+    def _measure(self, setting: Setting, seed: int, growing: bool = False) -> list[Measurement]:
+        other = METHODS[setting.method].params_of
+        tuned_params = {} if other is None else self.measure(replace(setting, method=other), seed).params
+        start, measurements = time.perf_counter(), []
+        trial, result = self._fit(setting, seed, tuned_params)
+        counts = range(1, result.estimator.n_learners + 1) if growing else ()
+        for model in [take_first_learners(result.estimator, count) for count in counts] or [result.estimator]:
+            metrics = trial.measure(model, setting) | ({"MB": compute_megabytes(model)} if growing else {})
+            seconds = time.perf_counter() - start
+            measurements.append(Measurement(metrics, result.params, result.seconds, seconds))
+        self._log_measurement(measurements[-1])
+        return measurements
 
     def _fit(self, setting: Setting, seed: int, tuned_params: dict[str, Any]) -> tuple[Trial | CellTrial, MethodFit]:
         data = self.dataset(setting.dataset)
@@ -110,6 +132,95 @@ class Study:
         chosen = ", ".join(f"{name} = {value}" for name, value in values.items())
         seconds = f"fit {measurement.fit_seconds:.1f} s, with validation {measurement.seconds:.1f} s"
         self.log(f"    chosen: {chosen}; {seconds}" if chosen else f"    {seconds}")
+
+
+class _UnknownMetrics(dict):
+    """Metrics of a fit that was not made: each is NaN."""
+
+    def __missing__(self, name: str) -> float:
+        return math.nan
+
+
+@dataclass
+class Plan(Study):
+    """A study that notes which fits its experiments need and makes them one by one, in any order.
+
+    Attributes
+    ----------
+    needs : dict
+        For each key the version of its method and a function that computes its measurements into the journal.
+    """
+
+    needs: dict[Key, tuple[str, Callable[[], Any]]] = field(default_factory=dict)
+    noting: bool = True
+
+    def record(
+        self, key: Key, method: Callable, compute: Callable[[], list[Measurement]], count: int = 1
+    ) -> list[Measurement]:
+        """Note the key and return measurements that are NaN; inside a computation, record like any study."""
+        if not self.noting:
+            return super().record(key, method, compute, count)
+        self.needs[key] = compute_version(method), partial(self._record_now, key, method, compute)
+        return [Measurement(_UnknownMetrics(), {}, 0.0, 0.0)] * count
+
+    def _record_now(self, *arguments: Any) -> None:
+        self.noting = False
+        try:
+            self.record(*arguments)
+        finally:
+            self.noting = True
+
+    def find_missing(self) -> list[Key]:
+        """Return the keys without measurements of the current code, those without any measurement first."""
+        entries = self.journal.entries
+        old = [key for key, (version, _) in self.needs.items() if key in entries and entries[key].version != version]
+        return [key for key in self.needs if key not in entries] + old
+
+
+@dataclass
+class Replay(Study):
+    """A study that fits nothing: its rows have the seeds that the journal holds, of any version of the code.
+
+    It needs no datasets.
+    """
+
+    def dataset(self, name: str) -> Dataset | Interactions | CellSource | None:
+        """Return a source that is never drawn from."""
+        return CellSource(lambda observed, seed: _raise_no_data(name))
+
+    def record(
+        self, key: Key, method: Callable, compute: Callable[[], list[Measurement]], count: int = 1
+    ) -> list[Measurement]:
+        """Return the measurements in the journal, or an empty list."""
+        entry = self.journal.entries.get(key)
+        if entry is None:
+            return []
+        current = entry.version == compute_version(method)
+        return [replace(measurement, current=current) for measurement in entry.measurements]
+
+    def measure(self, setting: Setting, seed: int) -> Measurement:
+        """Return the measurement in the journal; raise LookupError if there is none."""
+        try:
+            return super().measure(setting, seed)
+        except IndexError:
+            raise LookupError(f"{setting}, seed {seed} is not measured") from None
+
+    def measure_seeds(self, measure: Callable[[int], list[Measurement]]) -> list[list[Measurement]]:
+        """Return the measurements of the seeds that are known."""
+        known = []
+        for seed in range(self.options.seeds):
+            with suppress(LookupError):
+                known.append(measure(seed))
+        return [measurements for measurements in known if measurements]
+
+
+def _raise_no_data(name: str) -> Any:
+    raise ValueError(f"A replay does not load {name!r}.")
+
+
+def _without_unused_rank(setting: Setting) -> Setting:
+    """Return a setting without its rank if the method does not use it; such settings share a fit."""
+    return setting if METHODS[setting.method].ranked else replace(setting, k=None, k_ratio=None)
 
 
 def _load(name: str) -> Dataset | Interactions | CellSource:
@@ -177,6 +288,7 @@ def compute_gain(row: TableRow, base: TableRow) -> TableRow:
         paper=None if row.paper is None or base.paper is None else percent(row.paper, base.paper),
         values=tuple(map(percent, row.values, base.values)),
         seconds=row.seconds + base.seconds,
+        current=row.current and base.current,
     )
 
 
@@ -202,7 +314,7 @@ def make_growth_experiment(
     def run(study: Study) -> Iterator[TableRow]:
         for setting in settings:
             if study.options.accepts(setting) and study.dataset(setting.dataset) is not None:
-                growth = [study.measure_growth(setting, seed) for seed in range(study.options.seeds)]
+                growth = study.measure_seeds(partial(study.measure_growth, setting))
                 for count, measurements in enumerate(islice(zip(*growth, strict=True), max_learners), start=1):
                     row_setting = replace(setting, learners=count)
                     for metric in metrics:

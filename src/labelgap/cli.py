@@ -574,6 +574,13 @@ def reproduce(
     summary: Annotated[
         Path | None, typer.Option(help="Run nothing: write a page about all results in this folder.")
     ] = None,
+    run_all: Annotated[
+        bool, typer.Option("--all", help="Make all fits that --folder does not have, cheapest first.")
+    ] = False,
+    folder: Annotated[Path, typer.Option(help="Folder of --all; it keeps each fit as soon as it ends.")] = Path(
+        "docs/results"
+    ),
+    budget: Annotated[str, typer.Option(help="Time for --all, such as 20m or 2h; by default unlimited.")] = "",
 ) -> None:
     """Run published experiments again and compare the numbers."""
     from labelgap_papers import reproduce_command
@@ -581,11 +588,16 @@ def reproduce(
     filters = {"datasets": datasets, "losses": losses, "methods": methods, "ratios": ratios, "observed": observed}
     with exit_on_error():
         if summary is not None:
-            typer.echo(reproduce_command.write_summary(summary))
+            typer.echo(reproduce_command.summarize_folder(summary, plot))
             return
-        if show_list or not names:
+        if show_list or not (names or run_all):
             reproduce_command.print_experiments()
             raise typer.Exit(0 if show_list else 2)
+        if run_all:
+            interrupted = reproduce_command.reproduce_all(
+                names or [], filters, folder=folder, seeds=seeds, budget=budget
+            )
+            raise typer.Exit(130 if interrupted else 0)
         interrupted = reproduce_command.reproduce(names, filters, seeds=seeds, quick=quick, json=json, plot=plot)
     if interrupted:
         raise typer.Exit(130)

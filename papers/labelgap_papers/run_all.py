@@ -1,0 +1,130 @@
+"""All experiments, cheapest fit first, with a journal that the next run continues and a page about what is known."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from labelgap_papers.experiments import Experiment, RunOptions, TableRow
+from labelgap_papers.journal import Journal, Key
+from labelgap_papers.study import Plan, Replay, Study
+
+JOURNAL = "measurements.jsonl"
+UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass
+class Progress:
+    """The fits of a run: how many were made, failed and are left, and the estimated seconds of those left."""
+
+    made: int = 0
+    failed: int = 0
+    left: int = 0
+    seconds_left: float = 0.0
+    interrupted: bool = False
+
+    def __str__(self) -> str:
+        failed = f", {self.failed} failed" if self.failed else ""
+        return f"{self.made} fits{failed}; {self.left} left, about {format_seconds(self.seconds_left)}"
+
+
+def run_all(
+    experiments: Sequence[Experiment],
+    options: RunOptions,
+    folder: Path,
+    *,
+    seeds: int | None = None,
+    budget: float = math.inf,
+    log: Callable[[str], None] = lambda line: None,
+) -> Progress:
+    """Make the fits that the journal of a folder does not have yet, in the order of their expected time.
+
+    Fits without any measurement come before those whose code has changed. A fit that is not expected to end within
+    the budget of seconds is left to another run, and so is everything after Ctrl-C. A fit that fails is reported and
+    skipped.
+    """
+    journal, progress = Journal(folder / JOURNAL), Progress()
+    plan = Plan(options, log, journal)
+    _walk(experiments, plan, seeds)
+    for name, reason in plan.unavailable.items():
+        log(f"{name} is left out: {reason}")
+    deadline, waiting, new = time.monotonic() + budget, plan.find_missing(), set(plan.needs) - set(journal.entries)
+    try:
+        while waiting:
+            waiting.sort(key=lambda key: (key not in new, journal.estimate(key)))
+            key = waiting[0]
+            if time.monotonic() + journal.estimate(key) > deadline:
+                break
+            waiting.remove(key)
+            _make_fit(plan, key, progress, log)
+            waiting = [other for other in waiting if not _is_done(plan, other)]
+            _count_left(progress, waiting, journal)
+            log(f"    {progress}")
+    except KeyboardInterrupt:
+        progress.interrupted = True
+    _count_left(progress, waiting, journal)
+    return progress
+
+
+def _make_fit(plan: Plan, key: Key, progress: Progress, log: Callable[[str], None]) -> None:
+    try:
+        plan.needs[key][1]()
+        progress.made += 1
+    except Exception as error:  # the other fits do not depend on it
+        progress.failed += 1
+        log(f"{key.setting}, seed {key.seed}: {type(error).__name__}: {error}")
+
+
+def _is_done(plan: Plan, key: Key) -> bool:
+    """Return whether a fit was made on the way of another, such as one whose parameters another method uses."""
+    entry = plan.journal.entries.get(key)
+    return entry is not None and entry.version == plan.needs[key][0]
+
+
+def _count_left(progress: Progress, waiting: Iterable[Key], journal: Journal) -> None:
+    estimates = [journal.estimate(key) for key in waiting]
+    progress.left, progress.seconds_left = len(estimates), sum(estimates)
+
+
+def replay(experiments: Sequence[Experiment], folder: Path, seeds: int | None = None) -> list[TableRow]:
+    """Return the rows of all measurements in the journal of a folder."""
+    return _walk(experiments, Replay(RunOptions(), journal=Journal(folder / JOURNAL)), seeds)
+
+
+def _walk(experiments: Sequence[Experiment], study: Study, seeds: int | None) -> list[TableRow]:
+    """Return the rows of experiments, each with its own number of seeds unless one is given."""
+    rows: list[TableRow] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # tests on rows that are not measured
+        for experiment in experiments:
+            count = experiment.seeds if seeds is None else seeds
+            rows += experiment.run(replace(study, options=replace(study.options, seeds=count)))
+    return rows
+
+
+def parse_budget(text: str) -> float:
+    """Return the seconds of a time such as "90s", "20m" or "2h".
+
+    >>> parse_budget("1.5h"), parse_budget("30")
+    (5400.0, 30.0)
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
+    if match is None:
+        raise ValueError(f"--budget {text!r} is not a time; pass a number with s, m or h, such as 20m or 2h.")
+    return float(match[1]) * UNITS[match[2] or "s"]
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a time for people.
+
+    >>> format_seconds(42), format_seconds(600), format_seconds(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
