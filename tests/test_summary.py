@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from labelgap.cli import app
 from labelgap_papers import RunOptions, list_experiments
-from labelgap_papers.experiments import Report, TableRow
+from labelgap_papers.experiments import Report, TableRow, read_elsewhere
 from labelgap_papers.reports import is_reached, read_rows, summarize, write_json
 
 REPOSITORY = list_experiments()["repository/table-1"]
@@ -110,3 +110,14 @@ def test_a_file_that_holds_no_results(tmp_path, content):
     assert shown.exit_code == 1
     assert "bad.json is not a file of results" in shown.output
     assert not (tmp_path / "README.md").exists()
+
+
+def test_numbers_of_datasets_that_cannot_be_had_are_recorded_apart():
+    known = {setting.dataset for experiment in list_experiments().values() for setting in experiment.settings}
+    numbers = list(read_elsewhere())
+    assert not known & {dataset for _, dataset, _ in numbers}
+    assert ("leml", "wiki") in {(paper, dataset) for paper, dataset, _ in numbers}
+    page = summarize([])
+    assert "| leml | autofood | 598 |" in page
+    count = sum(value is not None for _, _, value in numbers)
+    assert f"{count:,} further published numbers" in page

@@ -98,7 +98,8 @@ def _measure_speedups(study: Study) -> Iterator[TableRow]:
 
 def _time_cores(setting: Setting, data: Dataset, cores: Iterable[int]) -> list[Measurement]:
     """Return the speed-up of each step on each number of cores."""
-    steps, one_core, measurements = _make_steps(setting, data), {}, []
+    steps, measurements = _make_steps(setting, data), []
+    one_core: dict[str, float] = {}
     for count in cores:
         with threads(count):
             seconds = {name: _time_step(step) for name, step in steps.items()}

@@ -130,15 +130,15 @@ def mark_best(rows: Sequence[TableRow]) -> list[TableRow]:
 def _is_as_good(values: tuple[float, ...], best: tuple[float, ...]) -> bool:
     if not values or values == best:
         return bool(values)
-    differences = [a - b for a, b in zip(values, best, strict=True)]
-    mean = fmean(differences)
-    deviation = stdev(differences) if len(values) > 1 else 0.0
+    differences = [a - b for a, b in zip(values, best)]  # a run that is not finished has fewer seeds of some methods
+    mean, count = fmean(differences), len(differences)
+    deviation = stdev(differences) if count > 1 else 0.0
     if deviation <= ROUNDING * abs(mean):
         return mean == 0
     from scipy.stats import t
 
-    statistic = abs(mean) * len(values) ** 0.5 / deviation
-    return bool(2 * t.sf(statistic, len(values) - 1) >= SIGNIFICANCE_LEVEL)
+    statistic = abs(mean) * count**0.5 / deviation
+    return bool(2 * t.sf(statistic, count - 1) >= SIGNIFICANCE_LEVEL)
 
 
 def compute_meta_average(

@@ -141,7 +141,7 @@ def read_rows(folder: Path) -> list[TableRow]:
     Of duplicates, the row of the current code counts, and among those the one with the most seeds.
     """
     best: dict[tuple, TableRow] = {}
-    for row in [*_read_files(folder), *replay(list(list_experiments().values()), folder)]:
+    for row in [*read_files(folder), *replay(list(list_experiments().values()), folder)]:
         key = (row.experiment, row.setting, row.metric)
         if row.values and (key not in best or _rank_row(row) >= _rank_row(best[key])):
             best[key] = row
@@ -152,7 +152,8 @@ def _rank_row(row: TableRow) -> tuple[bool, int]:
     return row.current, len(row.values)
 
 
-def _read_files(folder: Path) -> Iterator[TableRow]:
+def read_files(folder: Path) -> Iterator[TableRow]:
+    """Yield the rows of all files that ``--json`` wrote into a folder."""
     for path in sorted(folder.glob("*.json")):
         try:
             rows = [_row_from_dict(record) for record in json.loads(path.read_text(encoding="utf-8"))["rows"]]

@@ -21,9 +21,9 @@ from labelgap_papers.experiments import (
     find_experiments,
     list_experiments,
 )
-from labelgap_papers.reports import plot_report, print_report, read_rows, write_json, write_summary
+from labelgap_papers.reports import plot_report, print_report, read_files, read_rows, write_json, write_summary
 from labelgap_papers.run_all import parse_budget, run_all
-from labelgap_papers.study import Study
+from labelgap_papers.study import Study, without_unused_rank
 
 __all__ = [
     "format_command",
@@ -82,12 +82,14 @@ def reproduce_all(
     seconds = parse_budget(budget) if budget else math.inf
     experiments = find_experiments(names) if names else list(list_experiments().values())
     options = make_options(filters)
+    measured = {without_unused_rank(row.setting) for row in read_files(folder) if row.values}
     progress = run_all(
         experiments,
         options,
         folder,
         seeds=seeds,
         budget=seconds,
+        measured=measured,
         log=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print(f"{progress}. Page: {write_summary(folder)}")

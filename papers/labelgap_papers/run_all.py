@@ -6,13 +6,13 @@ import math
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from labelgap_papers.experiments import Experiment, RunOptions, TableRow
+from labelgap_papers.experiments import Experiment, RunOptions, Setting, TableRow
 from labelgap_papers.journal import Journal, Key
-from labelgap_papers.study import Plan, Replay, Study
+from labelgap_papers.study import FitPlan, Replay, Study
 
 JOURNAL = "measurements.jsonl"
 UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -40,20 +40,22 @@ def run_all(
     *,
     seeds: int | None = None,
     budget: float = math.inf,
+    measured: Set[Setting] = frozenset(),
     log: Callable[[str], None] = lambda line: None,
 ) -> Progress:
     """Make the fits that the journal of a folder does not have yet, in the order of their expected time.
 
-    Fits without any measurement come before those whose code has changed. A fit that is not expected to end within
-    the budget of seconds is left to another run, and so is everything after Ctrl-C. A fit that fails is reported and
-    skipped.
+    Fits without any measurement come before those whose code has changed and those of ``measured`` settings, which
+    other files of the folder have. A fit that is not expected to end within the budget of seconds is left to another
+    run, and so is everything after Ctrl-C. A fit that fails is reported and skipped.
     """
     journal, progress = Journal(folder / JOURNAL), Progress()
-    plan = Plan(options, log, journal)
+    plan = FitPlan(options, log, journal)
     _walk(experiments, plan, seeds)
     for name, reason in plan.unavailable.items():
         log(f"{name} is left out: {reason}")
-    deadline, waiting, new = time.monotonic() + budget, plan.find_missing(), set(plan.needs) - set(journal.entries)
+    deadline, waiting = time.monotonic() + budget, plan.find_missing()
+    new = {key for key in waiting if key not in journal.entries and key.setting not in measured}
     try:
         while waiting:
             waiting.sort(key=lambda key: (key not in new, journal.estimate(key)))
@@ -71,7 +73,7 @@ def run_all(
     return progress
 
 
-def _make_fit(plan: Plan, key: Key, progress: Progress, log: Callable[[str], None]) -> None:
+def _make_fit(plan: FitPlan, key: Key, progress: Progress, log: Callable[[str], None]) -> None:
     try:
         plan.needs[key][1]()
         progress.made += 1
@@ -80,7 +82,7 @@ def _make_fit(plan: Plan, key: Key, progress: Progress, log: Callable[[str], Non
         log(f"{key.setting}, seed {key.seed}: {type(error).__name__}: {error}")
 
 
-def _is_done(plan: Plan, key: Key) -> bool:
+def _is_done(plan: FitPlan, key: Key) -> bool:
     """Return whether a fit was made on the way of another, such as one whose parameters another method uses."""
     entry = plan.journal.entries.get(key)
     return entry is not None and entry.version == plan.needs[key][0]

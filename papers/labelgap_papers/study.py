@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -79,7 +78,7 @@ class Study:
 
     def measure(self, setting: Setting, seed: int) -> Measurement:
         """Fit a setting and measure it on the test part; a setting that was measured before is not fitted again."""
-        setting = _without_unused_rank(setting)
+        setting = without_unused_rank(setting)
         return self.record(Key(setting, seed), METHODS[setting.method].fit, partial(self._measure, setting, seed))[0]
 
     def measure_growth(self, setting: Setting, seed: int) -> list[Measurement]:
@@ -87,7 +86,7 @@ class Study:
 
         Each measurement has the size of the model in "MB" in addition to the metrics of :meth:`measure`.
         """
-        setting = _without_unused_rank(setting)
+        setting = without_unused_rank(setting)
         compute = partial(self._measure, setting, seed, growing=True)
         return self.record(Key(setting, seed, "growth"), METHODS[setting.method].fit, compute, setting.learners or 1)
 
@@ -135,14 +134,14 @@ class Study:
 
 
 class _UnknownMetrics(dict):
-    """Metrics of a fit that was not made: each is NaN."""
+    """Metrics of a fit that was not made: each is 1, with which any statistic of a table can be computed."""
 
     def __missing__(self, name: str) -> float:
-        return math.nan
+        return 1.0
 
 
 @dataclass
-class Plan(Study):
+class FitPlan(Study):
     """A study that notes which fits its experiments need and makes them one by one, in any order.
 
     Attributes
@@ -157,7 +156,7 @@ class Plan(Study):
     def record(
         self, key: Key, method: Callable, compute: Callable[[], list[Measurement]], count: int = 1
     ) -> list[Measurement]:
-        """Note the key and return measurements that are NaN; inside a computation, record like any study."""
+        """Note the key and return measurements that mean nothing; inside a computation, record like any study."""
         if not self.noting:
             return super().record(key, method, compute, count)
         self.needs[key] = compute_version(method), partial(self._record_now, key, method, compute)
@@ -171,10 +170,11 @@ class Plan(Study):
             self.noting = True
 
     def find_missing(self) -> list[Key]:
-        """Return the keys without measurements of the current code, those without any measurement first."""
+        """Return the keys without measurements of the current code."""
         entries = self.journal.entries
-        old = [key for key, (version, _) in self.needs.items() if key in entries and entries[key].version != version]
-        return [key for key in self.needs if key not in entries] + old
+        return [
+            key for key, (version, _) in self.needs.items() if key not in entries or entries[key].version != version
+        ]
 
 
 @dataclass
@@ -218,9 +218,10 @@ def _raise_no_data(name: str) -> Any:
     raise ValueError(f"A replay does not load {name!r}.")
 
 
-def _without_unused_rank(setting: Setting) -> Setting:
+def without_unused_rank(setting: Setting) -> Setting:
     """Return a setting without its rank if the method does not use it; such settings share a fit."""
-    return setting if METHODS[setting.method].ranked else replace(setting, k=None, k_ratio=None)
+    method = METHODS.get(setting.method)
+    return setting if method is None or method.ranked else replace(setting, k=None, k_ratio=None)
 
 
 def _load(name: str) -> Dataset | Interactions | CellSource:

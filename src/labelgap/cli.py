@@ -590,15 +590,14 @@ def reproduce(
         if summary is not None:
             typer.echo(reproduce_command.summarize_folder(summary, plot))
             return
+        names = names or []
         if show_list or not (names or run_all):
             reproduce_command.print_experiments()
             raise typer.Exit(0 if show_list else 2)
         if run_all:
-            interrupted = reproduce_command.reproduce_all(
-                names or [], filters, folder=folder, seeds=seeds, budget=budget
-            )
-            raise typer.Exit(130 if interrupted else 0)
-        interrupted = reproduce_command.reproduce(names, filters, seeds=seeds, quick=quick, json=json, plot=plot)
+            interrupted = reproduce_command.reproduce_all(names, filters, folder=folder, seeds=seeds, budget=budget)
+        else:
+            interrupted = reproduce_command.reproduce(names, filters, seeds=seeds, quick=quick, json=json, plot=plot)
     if interrupted:
         raise typer.Exit(130)
 
