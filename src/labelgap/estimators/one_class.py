@@ -108,9 +108,9 @@ class OneClassMF(MultiLabelEstimator):
         Seed of the start and of the sample of negatives.
     n_jobs : int, optional
         Number of threads; all cores by default.
-    device : {"auto", "cpu", "cuda"}, default="auto"
-        The device to fit on: "cuda" is an NVIDIA GPU, through PyTorch; "auto" uses one if there is one. Predictions
-        are computed on the CPU.
+    device : {"auto", "cpu", "cuda", "dask"}, default="auto"
+        The device to fit on: "cuda" is an NVIDIA GPU, through PyTorch, and "auto" uses one if there is one; "dask" is
+        the cluster of the current Dask client. Predictions are computed on the CPU.
     dtype : {"float32", "float64"}, default="float32"
         The precision of the factors.
     verbose : int, default=0

@@ -173,6 +173,10 @@ def _cuda() -> Backend:
     return _make_gpu_backend()
 
 
+def _dask() -> Backend:
+    return importlib.import_module("labelgap.kernels.dask_backend").DaskBackend()
+
+
 def _auto() -> Backend:
     return _make_gpu_backend() if _has_gpu() else _cpu()
 
@@ -195,7 +199,7 @@ def _import_torch() -> Any:
 
 
 # Device name to a function that returns its backend. The function is called each time and imports its packages.
-BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _auto, "cpu": _cpu, "cuda": _cuda}
+BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _auto, "cpu": _cpu, "cuda": _cuda, "dask": _dask}
 
 
 @contextmanager

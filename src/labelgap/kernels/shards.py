@@ -170,8 +170,9 @@ class _ShardLinalg:
 
 
 def _add_shards(parts: Sequence[Any]) -> Any:
-    """Add the contributions of shards in order."""
-    return reduce(operator.add, parts)
+    """Add the contributions of shards in order; arrays elsewhere have their own way, and the sum comes here."""
+    add_up = getattr(parts[0], "add_up", None)
+    return reduce(operator.add, parts) if add_up is None else add_up(parts)
 
 
 def _slice_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
@@ -228,39 +229,42 @@ class ShardedBackend:
 
     def __init__(self, inner: Backend, count: int) -> None:
         self.inner, self.count = inner, count
+        self.on_shards = inner  # the backend of the shards, if they are elsewhere than arrays over labels
 
     def array(self, values: Any, dtype: Any) -> Any:
         return self.inner.array(values, dtype)
 
     def rows(self, values: Any, dtype: Any) -> ShardedArray:
         if isinstance(values, ShardedArray):
-            return values.map(lambda block: self.inner.array(block, dtype))
-        return ShardedArray([self.inner.array(values[a:b, ...], dtype) for a, b in self._bounds(values.shape[0])])
+            return values.map(lambda block: self.on_shards.array(block, dtype))
+        bounds = self._bounds(values.shape[0])
+        return ShardedArray([self.on_shards.rows(values[a:b, ...], dtype) for a, b in bounds])
 
     def zeros(self, A: Any, k: int, dtype: Any) -> Any:
         if A.transposed:
-            return self.inner.zeros(self.inner.transpose(A.blocks[0]), k, dtype)
-        return ShardedArray([self.inner.zeros(block, k, dtype) for block in A.blocks])
+            return self.inner.zeros(self.on_shards.transpose(A.blocks[0]), k, dtype)
+        return ShardedArray([self.on_shards.zeros(block, k, dtype) for block in A.blocks])
 
     def normal(self, random_state: np.random.RandomState, shape: tuple[int, int], dtype: Any) -> Any:
         return self.inner.normal(random_state, shape, dtype)
 
     def coarse(self, B: Any) -> Any:
-        return B.map(self.inner.coarse) if isinstance(B, ShardedArray) else self.inner.coarse(B)
+        return B.map(self.on_shards.coarse) if isinstance(B, ShardedArray) else self.inner.coarse(B)
 
     def to_numpy(self, array: Any) -> Any:
         if not isinstance(array, ShardedArray):
             return self.inner.to_numpy(array)
-        return np.concatenate([self.inner.to_numpy(block) for block in array.blocks])
+        return np.concatenate([self.on_shards.to_numpy(block) for block in array.blocks])
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
         matrix = sp.csr_array(matrix)
-        blocks = [self.inner.prepare(_slice_rows(matrix, *bounds), dtype) for bounds in self._bounds(matrix.shape[0])]
+        bounds = self._bounds(matrix.shape[0])
+        blocks = [self.on_shards.prepare(_slice_rows(matrix, *pair), dtype) for pair in bounds]
         return ShardedMatrix(blocks, matrix, dtype)
 
     def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
         matrix, bounds = sp.csr_array(matrix), self._bounds(matrix.shape[0])
-        return ShardedGraph([[self.inner.prepare(matrix[a:b, c:d], dtype) for c, d in bounds] for a, b in bounds])
+        return ShardedGraph([[self.on_shards.prepare(matrix[a:b, c:d], dtype) for c, d in bounds] for a, b in bounds])
 
     def transpose(self, A: ShardedMatrix) -> ShardedMatrix:
         return ShardedMatrix(A.blocks, A.rows, A.dtype, transposed=not A.transposed)
@@ -278,72 +282,76 @@ class ShardedBackend:
         if isinstance(B, ShardedMatrix) and B.transposed:  # between all pairs of rows: for few rows
             return self.inner.gram(self.inner.transpose(self.inner.prepare(B.rows, B.dtype)))
         if isinstance(B, ShardedArray | ShardedMatrix):
-            return _add_shards([self.inner.gram(block) for block in B.blocks])
+            return _add_shards([self.on_shards.gram(block) for block in B.blocks])
         return self.inner.gram(B)
 
     def spmm(self, A: Any, B: Any) -> Any:
         if isinstance(A, ShardedGraph):
-            products = [[self.inner.spmm(block, part) for block, part in zip(row, B.blocks)] for row in A.blocks]
-            return ShardedArray([_add_shards(row) for row in products])
+            products = [[self.on_shards.spmm(block, part) for block, part in zip(row, B.blocks)] for row in A.blocks]
+            return ShardedArray([reduce(operator.add, row) for row in products])
         if A.transposed:
-            return _add_shards([self.inner.spmm_t(block, part) for block, part in zip(A.blocks, B.blocks)])
-        return ShardedArray([self.inner.spmm(block, B) for block in A.blocks])
+            return _add_shards([self.on_shards.spmm_t(block, part) for block, part in zip(A.blocks, B.blocks)])
+        return ShardedArray([self.on_shards.spmm(block, part) for block, part in zip(A.blocks, self._spread(A, B))])
 
     def spmm_t(self, A: ShardedMatrix, B: Any) -> Any:
         return self.spmm(self.transpose(A), B)
 
     def column_sums(self, A: ShardedMatrix, values: ShardedArray) -> Any:
-        parts = [self.inner.column_sums(block, part) for block, part in zip(self._oriented_blocks(A), values.blocks)]
+        shards = zip(self._oriented_blocks(A), values.blocks)
+        parts = [self.on_shards.column_sums(block, part) for block, part in shards]
         return ShardedArray(parts) if A.transposed else _add_shards(parts)
 
     def column_squares(self, A: ShardedMatrix) -> Any:
-        return _add_shards([self.inner.column_squares(block) for block in A.blocks])
+        return _add_shards([self.on_shards.column_squares(block) for block in A.blocks])
 
     def sddmm(self, A: ShardedMatrix, B: Any, H: Any) -> ShardedArray:
-        return ShardedArray([self.inner.sddmm(*arguments) for arguments in self._shard_arguments(A, B, H)])
+        return ShardedArray([self.on_shards.sddmm(*arguments) for arguments in self._shard_arguments(A, B, H)])
 
     def cells_value(self, loss: CellLoss, A: ShardedMatrix, B: Any, H: Any) -> Any:
-        return _add_shards([self.inner.cells_value(loss, *arguments) for arguments in self._shard_arguments(A, B, H)])
+        shards = self._shard_arguments(A, B, H)
+        return _add_shards([self.on_shards.cells_value(loss, *arguments) for arguments in shards])
 
     def cells_model(self, loss: CellLoss, A: ShardedMatrix, B: Any, H: Any) -> CellModel:
-        models = [self.inner.cells_model(loss, *arguments) for arguments in self._shard_arguments(A, B, H)]
+        models = [self.on_shards.cells_model(loss, *arguments) for arguments in self._shard_arguments(A, B, H)]
         curvature = ShardedArray([model.cell_curvature for model in models])
         return CellModel(*self._join_models(A, models), curvature)
 
     def cells_hessp(self, A: ShardedMatrix, curvature: ShardedArray, S: Any, H: Any) -> Any:
         parts = [
-            self.inner.cells_hessp(block, own, s, h)
+            self.on_shards.cells_hessp(block, own, s, h)
             for (block, s, h), own in zip(self._shard_arguments(A, S, H), curvature.blocks)
         ]
         return _add_shards(parts) if A.transposed else ShardedArray(parts)
 
     def cells_sum(self, loss: CellLoss, A: ShardedMatrix, scores: Any, changes: Any, step: float) -> Any:
         shards = zip(self._oriented_blocks(A), scores.blocks, changes.blocks)
-        return _add_shards([self.inner.cells_sum(loss, *arguments, step) for arguments in shards])
+        return _add_shards([self.on_shards.cells_sum(loss, *arguments, step) for arguments in shards])
 
     def all_value(self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any) -> Any:
         calls = self._all_cells(loss, A, targets, weights, B, H)
-        return _add_shards([self.inner.all_value(*fixed, b, h) for fixed, b, h in calls])
+        return _add_shards([self.on_shards.all_value(*fixed, b, h) for fixed, b, h in calls])
 
     def all_model(
         self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
     ) -> CellModel:
         calls = self._all_cells(loss, A, targets, weights, B, H)
-        return CellModel(*self._join_models(A, [self.inner.all_model(*fixed, b, h) for fixed, b, h in calls]), None)
+        models = [self.on_shards.all_model(*fixed, b, h) for fixed, b, h in calls]
+        return CellModel(*self._join_models(A, models), None)
 
     def all_hessp(
         self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, S: Any, H: Any
     ) -> Any:
         calls = self._all_cells(loss, A, targets, weights, B, H)
-        changes = _blocks(S, len(A.blocks))
-        parts = [self.inner.all_hessp(*fixed, b, s, h) for (fixed, b, h), s in zip(calls, changes)]
+        changes = self._spread(A, S)
+        parts = [self.on_shards.all_hessp(*fixed, b, s, h) for (fixed, b, h), s in zip(calls, changes)]
         return _add_shards(parts) if A.transposed else ShardedArray(parts)
 
     def topk(self, B: Any, H: Any, k: int, exclude: Any = None) -> tuple[Any, Any]:
         hidden = [None] * self.count if exclude is None else exclude.blocks
         blocks = B.blocks if isinstance(B, ShardedArray) else [B]
-        best = [self.inner.topk(block, H, k, hide) for block, hide in zip(blocks, hidden)]
-        return tuple(np.concatenate([self.inner.to_numpy(part) for part in parts]) for parts in zip(*best))  # type: ignore
+        backend = self.on_shards if isinstance(B, ShardedArray) else self.inner
+        best = [backend.topk(block, H, k, hide) for block, hide in zip(blocks, hidden)]
+        return tuple(np.concatenate([backend.to_numpy(part) for part in parts]) for parts in zip(*best))  # type: ignore
 
     def best_in_rows(self, scores: Any, k: int) -> tuple[Any, Any]:
         return self.inner.best_in_rows(scores, k)
@@ -355,20 +363,25 @@ class ShardedBackend:
         bounds = np.unique(np.linspace(0, n, self.count + 1).astype(int)).tolist()
         return list(pairwise(bounds))
 
+    def _spread(self, A: ShardedMatrix, value: Any) -> list[Any]:
+        """Return what each shard of A gets of an array: its own rows, or all of an array over labels or features."""
+        if isinstance(value, ShardedArray):
+            return value.blocks
+        return [value] * len(A.blocks)
+
     def _oriented_blocks(self, A: ShardedMatrix) -> list[Any]:
         """Return the blocks, transposed if A is."""
-        return [self.inner.transpose(block) for block in A.blocks] if A.transposed else A.blocks
+        return [self.on_shards.transpose(block) for block in A.blocks] if A.transposed else A.blocks
 
     def _shard_arguments(self, A: ShardedMatrix, B: Any, H: Any) -> list[tuple[Any, Any, Any]]:
         """Return the block, the left and the right factor of each shard; the factor of the rows is sharded."""
-        count = len(A.blocks)
-        return list(zip(self._oriented_blocks(A), _blocks(B, count), _blocks(H, count)))
+        return list(zip(self._oriented_blocks(A), self._spread(A, B), self._spread(A, H)))
 
     def _all_cells(
         self, loss: CellLoss, A: ShardedMatrix, targets: Targets, weights: Weights, B: Any, H: Any
     ) -> list[tuple[tuple[Any, Any, Any, Any], Any, Any]]:
         """Return the fixed arguments of a sum over all cells and the two factors of each shard."""
-        p, q = (_blocks(side, len(A.blocks)) for side in weights)
+        p, q = (self._spread(A, side) for side in weights)
         shards = zip(self._shard_arguments(A, B, H), p, q)
         return [((loss, block, targets, (own_p, own_q)), b, h) for (block, b, h), own_p, own_q in shards]
 

@@ -1,0 +1,300 @@
+"""The backend of a Dask cluster: shards of rows on the workers, arrays over features and labels on the client.
+
+Every function of a shard is a task that calls the CPU backend on the worker that holds the shard. A product with all
+rows sends one array over features or labels to each worker, and a tree of sums over the workers brings one back.
+Tasks are deterministic and know their inputs, so Dask computes again what a dead worker held.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+import array_api_compat.numpy as np_api
+import numpy as np
+
+from labelgap.kernels import base, cpu
+from labelgap.kernels.base import CellModel
+from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedMatrix
+from labelgap.runtime import import_optional
+
+MAX_TASK_BYTES = 1 << 16  # larger arguments travel from worker to worker instead of through the scheduler
+GATHERING = ("concat", "stack")  # functions of arrays on several workers, whose results are small
+
+
+class Cluster:
+    """The workers of a Dask client, by number, and how calls and arrays get there."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
+        if not self.workers:
+            raise ValueError("The Dask cluster has no workers; start at least one.")
+
+    def call(self, place: int, function: Callable, *arguments: Any, **options: Any) -> RemoteArray:
+        """Call a function on the worker of a shard; arguments on workers are passed as they are there."""
+        values = [_get_future(argument) for argument in arguments]
+        named = {name: _get_future(value) for name, value in options.items()}
+        worker = self.workers[place % len(self.workers)]
+        future = self.client.submit(
+            partial(function, **named) if named else function,
+            *values,
+            workers=[worker],
+            allow_other_workers=True,  # if it dies
+            pure=False,
+        )
+        return RemoteArray(self, place, future)
+
+    def share(self, value: Any) -> Any:
+        """Send an array to all workers, once for all tasks that use it."""
+        if not isinstance(value, np.ndarray) or value.nbytes <= MAX_TASK_BYTES:
+            return value
+        return SharedArray(self.client.scatter(value, broadcast=True, hash=False), value)
+
+
+def _get_future(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(map(_get_future, value))
+    return value.future if isinstance(value, RemoteArray | RemoteMatrix | SharedArray) else value
+
+
+class SharedArray:
+    """An array of the client that all workers have."""
+
+    def __init__(self, future: Any, value: Any) -> None:
+        self.future, self.shape, self.dtype = future, value.shape, value.dtype
+
+
+class RemoteMatrix:
+    """A sparse matrix that the CPU backend of a worker has prepared."""
+
+    def __init__(self, array: RemoteArray, shape: tuple[int, int], nnz: int) -> None:
+        self.array, self.future, self.shape, self.nnz = array, array.future, shape, nnz
+
+    @cached_property
+    def T(self) -> RemoteMatrix:
+        """The transpose, computed once."""
+        array = self.array
+        return RemoteMatrix(array.cluster.call(array.place, cpu.transpose, array), self.shape[::-1], self.nnz)
+
+
+class RemoteArray:
+    """A NumPy array on a worker; arithmetic with it happens there."""
+
+    __array_ufunc__ = None  # NumPy arrays then use our operators
+
+    def __init__(self, cluster: Cluster, place: int, future: Any) -> None:
+        self.cluster, self.place, self.future = cluster, place, future
+
+    def call(self, function: Callable, *arguments: Any, **options: Any) -> RemoteArray:
+        """Call a function on the worker of this array."""
+        return self.cluster.call(self.place, function, *arguments, **options)
+
+    def part(self, number: int) -> RemoteArray:
+        """Return one of several results of a task."""
+        return self.call(operator.itemgetter(number), self)
+
+    @cached_property
+    def _form(self) -> tuple[tuple[int, ...], Any]:
+        return self.call(_describe, self).result()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape, once the array is computed."""
+        return self._form[0]
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the values, once the array is computed."""
+        return self._form[1]
+
+    @property
+    def T(self) -> _RemoteTranspose:
+        """The transpose, for products on the worker."""
+        return _RemoteTranspose(self)
+
+    def result(self) -> Any:
+        """Return the array on the client."""
+        return self.future.result()
+
+    def add_up(self, parts: Sequence[RemoteArray]) -> Any:
+        """Return the sum of arrays on the client; pairs of them are added on the workers first."""
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2])
+            parts = [a.call(operator.add, a, b) for a, b in pairs] + list(parts[len(parts) // 2 * 2 :])
+        return parts[0].result()
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        return _RemoteNamespace()
+
+    def __matmul__(self, other: Any) -> RemoteArray:
+        return self.call(base.matmul, self, other)
+
+
+def _describe(array: Any) -> tuple[tuple[int, ...], Any]:
+    return np.shape(array), np.asarray(array).dtype
+
+
+def _reverse(function: Callable, a: Any, b: Any) -> Any:
+    return function(b, a)
+
+
+def _add_operators() -> None:
+    names = ("add", "sub", "mul", "truediv", "gt", "lt", "ge", "le", "eq", "ne", "and_", "getitem")
+    for name in names:
+        plain = getattr(operator, name)
+        setattr(RemoteArray, f"__{name.rstrip('_')}__", lambda self, other, f=plain: self.call(f, self, other))
+    for name in ("add", "sub", "mul", "truediv"):
+        plain = partial(_reverse, getattr(operator, name))
+        setattr(RemoteArray, f"__r{name}__", lambda self, other, f=plain: self.call(f, self, other))
+    RemoteArray.__neg__ = lambda self: self.call(operator.neg, self)  # type: ignore[attr-defined]
+    RemoteArray.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+_add_operators()
+
+
+class _RemoteTranspose:
+    def __init__(self, array: RemoteArray) -> None:
+        self.array = array
+
+    def __matmul__(self, other: Any) -> RemoteArray:
+        return self.array.call(base.matmul_t, self.array, other)
+
+
+class _RemoteNamespace:
+    """The array API for arrays on workers; functions of NumPy arrays alone run here."""
+
+    def __init__(self, functions: Any = np_api) -> None:
+        self.functions = functions
+
+    @property
+    def linalg(self) -> _RemoteLinalg:
+        return _RemoteLinalg()
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self.functions, name)
+        if not callable(function) or isinstance(function, type):
+            return function
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            first = next((value for value in arguments if isinstance(value, RemoteArray)), None)
+            if first is not None:
+                return first.call(function, *arguments, **options)
+            if name in GATHERING and isinstance(arguments[0][0], RemoteArray):
+                return _join(function, arguments[0], options)
+            return function(*arguments, **options)
+
+        return call
+
+
+def _join(function: Callable, arrays: Sequence[Any], options: dict[str, Any]) -> Any:
+    """Join columns on one worker, and small arrays of several workers on the client."""
+    places = {array.place for array in arrays if isinstance(array, RemoteArray)}
+    first = arrays[0]
+    if len(places) == 1 and options.get("axis") == 1:
+        return first.call(_call_with_list, function, options, *arrays)
+    return function([array.result() if isinstance(array, RemoteArray) else array for array in arrays], **options)
+
+
+def _call_with_list(function: Callable, options: dict[str, Any], *arrays: Any) -> Any:
+    return function(list(arrays), **options)
+
+
+class _RemoteLinalg:
+    def qr(self, array: RemoteArray) -> tuple[RemoteArray, RemoteArray]:
+        """Return Q and R of an array on a worker."""
+        both = array.call(base.qr, array)
+        return both.part(0), both.part(1)
+
+
+class WorkerBackend:
+    """The functions of a backend for shards on workers: each call is a task where its first array is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._next_place = 0
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(cpu, name)
+        return lambda *arguments: self._call(function, *arguments)
+
+    def _call(self, function: Callable, *arguments: Any) -> RemoteArray:
+        arrays = [getattr(value, "array", value) for value in arguments]
+        place = next(value.place for value in arrays if isinstance(value, RemoteArray))
+        return self.cluster.call(place, function, *arguments)
+
+    def place_shards(self) -> None:
+        """Start with the first worker again: the shards of each matrix are placed in the same order."""
+        self._next_place = 0
+
+    def _place(self, function: Callable, *arguments: Any) -> RemoteArray:
+        place, self._next_place = self._next_place, self._next_place + 1
+        return self.cluster.call(place, function, *arguments)
+
+    def rows(self, values: Any, dtype: Any) -> RemoteArray:
+        return self._place(cpu.array, values, dtype)
+
+    def prepare(self, matrix: Any, dtype: Any) -> RemoteMatrix:
+        return RemoteMatrix(self._place(cpu.prepare, matrix, dtype), matrix.shape, matrix.nnz)
+
+    def array(self, values: Any, dtype: Any) -> Any:
+        return self._call(cpu.array, values, dtype)
+
+    def transpose(self, A: RemoteMatrix) -> RemoteMatrix:
+        return A.T
+
+    def coarse(self, B: Any) -> Any:
+        return B
+
+    def to_numpy(self, array: Any) -> Any:
+        return array.result() if isinstance(array, RemoteArray) else array
+
+    def cells_model(self, *arguments: Any) -> CellModel:
+        return self._split_model(self._call(cpu.cells_model, *arguments))
+
+    def all_model(self, *arguments: Any) -> CellModel:
+        return self._split_model(self._call(cpu.all_model, *arguments))
+
+    def _split_model(self, model: RemoteArray) -> CellModel:
+        return CellModel(*(model.part(number) for number in range(4)))
+
+    def topk(self, B: RemoteArray, H: Any, k: int, exclude: Any = None) -> tuple[RemoteArray, RemoteArray]:
+        both = self._call(cpu.topk, B, H, k, exclude)
+        return both.part(0), both.part(1)
+
+
+class DaskBackend(ShardedBackend):
+    """Backend that keeps a shard of the rows on each worker of a Dask cluster.
+
+    Parameters
+    ----------
+    client : dask.distributed.Client, optional
+        The client; by default the current one.
+    """
+
+    def __init__(self, client: Any = None) -> None:
+        distributed = import_optional("distributed", "dask")
+        if client is None:
+            try:
+                client = distributed.default_client()
+            except ValueError:
+                raise ValueError(
+                    "device='dask' needs a Dask client; make one first: dask.distributed.Client(address)."
+                ) from None
+        self.cluster = Cluster(client)
+        super().__init__(base.get_backend("cpu"), len(self.cluster.workers))
+        self.on_shards = WorkerBackend(self.cluster)  # type: ignore[assignment]
+
+    def rows(self, values: Any, dtype: Any) -> ShardedArray:
+        self.on_shards.place_shards()  # type: ignore[attr-defined]
+        return super().rows(values, dtype)
+
+    def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
+        self.on_shards.place_shards()  # type: ignore[attr-defined]
+        return super().prepare(matrix, dtype)
+
+    def _spread(self, A: ShardedMatrix, value: Any) -> list[Any]:
+        return super()._spread(A, self.cluster.share(value))

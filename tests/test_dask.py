@@ -1,0 +1,107 @@
+"""A Dask cluster as a backend: the same models as on one machine."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from labelgap import LEML, OneClassMF, OneClassMFCV
+from labelgap.kernels import get_backend
+
+distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+
+CASES = {
+    "squared": (LEML, {"alpha": 0.1}, "complete"),
+    "squared, dense features": (LEML, {"alpha": 0.1}, "dense"),
+    "logistic with gaps": (LEML, {"loss": "logistic", "alpha": 0.1}, "gaps"),
+    "logistic, all cells": (LEML, {"loss": "logistic", "solver": "tron"}, "complete"),
+    "one-class": (OneClassMF, {"weight_unlabelled": 0.1, "loss": "logistic"}, "complete"),
+    "one-class without features": (OneClassMF, {"weight_unlabelled": 0.1}, "no features"),
+    "one-class with a graph": (OneClassMF, {"graph_alpha": 0.5}, "graph"),
+}
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A client of a cluster in this process, whose shards have different sizes."""
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+def fit(case, planted, device):
+    estimator, parameters, form = CASES[case]
+    data = planted(n=37)
+    X, Y, side = sp.csr_array(np.where(abs(data.X) > 0.5, data.X, 0)), data.Y, {}
+    if form == "gaps":
+        Y = data.gaps
+    elif form == "dense":
+        X = data.X
+    elif form == "no features":
+        X = None
+    elif form == "graph":
+        side = {"row_graph": sp.csr_array(data.X @ data.X.T > 3)}
+    fixed = {"max_iter": 1, "tol": 0.0, "dtype": "float64", "random_state": 0, "device": device}
+    return estimator(2, **fixed, **parameters).fit(X, Y, **side)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_fit_equals_that_of_one_machine(case, planted, client):
+    ours, plain = fit(case, planted, "dask"), fit(case, planted, "cpu")
+    np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
+    np.testing.assert_allclose(abs(ours.label_factors_), abs(plain.label_factors_), rtol=1e-6, atol=1e-9)
+
+
+def test_a_search_runs_its_candidates_on_the_cluster(planted, client):
+    data, options = planted(n=60), {"max_iter": 1, "random_state": 0, "dtype": "float64"}
+    grid = {"alphas": [0.1], "weights": [0.5], "n_splits": 1}
+    ours, plain = (OneClassMFCV(2, **grid, **options, device=d).fit(data.X, data.Y) for d in ("dask", "cpu"))
+    assert ours.best_params_ == plain.best_params_
+    np.testing.assert_allclose(ours.decision_function(data.X), plain.decision_function(data.X), rtol=1e-6, atol=1e-8)
+
+
+def test_rows_stay_on_the_workers(planted, client):
+    """A product with all rows brings only the sum over the shards to the client."""
+    backend = get_backend("dask")
+    matrix = sp.csr_array(planted(n=37).X)
+    A = backend.prepare(matrix, "float64")
+    product = backend.spmm(A, np.eye(6))
+    assert all(type(block).__name__ == "RemoteArray" for block in product.blocks)
+    assert len(product.blocks) == len(client.scheduler_info(n_workers=-1)["workers"])
+    total = backend.spmm_t(A, product)
+    assert isinstance(total, np.ndarray)
+    np.testing.assert_allclose(total, (matrix.T @ matrix).toarray(), atol=1e-12)
+
+
+NO_CLIENT = """
+from labelgap import LEML
+try:
+    LEML(1, device="dask").fit([[1.0], [2.0]], [[1], [0]])
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_no_client_is_one_clear_error():
+    shown = subprocess.run([sys.executable, "-c", NO_CLIENT], capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith("device='dask' needs a Dask client; make one first")
+
+
+def test_a_worker_that_dies_is_computed_again(planted):
+    data = planted(n=100)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+
+        def close_one(iteration):  # without a word to the others: what it held is lost
+            if iteration.number == 1:
+                cluster.sync(cluster.workers[0].close)
+
+        fixed = {"loss": "logistic", "max_iter": 2, "tol": 0.0, "dtype": "float64", "random_state": 0}
+        ours = LEML(2, **fixed, device="dask", callbacks=[close_one]).fit(data.X, data.gaps)
+        assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
+    plain = LEML(2, **fixed, device="cpu").fit(data.X, data.gaps)
+    np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
