@@ -132,6 +132,9 @@ class RemoteArray:
     def __matmul__(self, other: Any) -> RemoteArray:
         return self.call(base.matmul, self, other)
 
+    def __neg__(self) -> RemoteArray:
+        return self.call(operator.neg, self)
+
 
 def _describe(array: Any) -> tuple[tuple[int, ...], Any]:
     return np.shape(array), np.asarray(array).dtype
@@ -149,8 +152,7 @@ def _add_operators() -> None:
     for name in ("add", "sub", "mul", "truediv"):
         plain = partial(_reverse, getattr(operator, name))
         setattr(RemoteArray, f"__r{name}__", lambda self, other, f=plain: self.call(f, self, other))
-    RemoteArray.__neg__ = lambda self: self.call(operator.neg, self)  # type: ignore[attr-defined]
-    RemoteArray.__hash__ = object.__hash__  # type: ignore[method-assign]
+    setattr(RemoteArray, "__hash__", object.__hash__)  # noqa: B010 - a class with __eq__ has none
 
 
 _add_operators()
@@ -259,7 +261,8 @@ class WorkerBackend:
         return self._split_model(self._call(cpu.all_model, *arguments))
 
     def _split_model(self, model: RemoteArray) -> CellModel:
-        return CellModel(*(model.part(number) for number in range(4)))
+        value, *arrays = (model.part(number) for number in range(4))
+        return CellModel(value, *arrays)  # type: ignore[arg-type]  # add_up brings the value to the client
 
     def topk(self, B: RemoteArray, H: Any, k: int, exclude: Any = None) -> tuple[RemoteArray, RemoteArray]:
         both = self._call(cpu.topk, B, H, k, exclude)
