@@ -66,7 +66,7 @@ def setup(app: Any) -> dict[str, bool]:
     """Connect to Sphinx, before napoleon reads the sections."""
     for field in PyObject.doc_field_types:
         if field.name == "variable":
-            field.label = "Attributes"  # as scikit-learn calls them, not "Variables"
+            field.label, field.rolename = "Attributes", None  # plain names: several classes have the same ones
     app.connect("autodoc-process-docstring", tidy, priority=400)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("missing-reference", by_short_name)
