@@ -33,15 +33,14 @@ def list_lowest(tag: str) -> list[str]:
 
 # The first versions with wheels for a Python that is newer than the lowest version.
 FIRST_WHEEL = {
-    ("3.12", "scipy"): "1.11.2",
     ("3.13", "numpy"): "2.1.0",
     ("3.13", "scipy"): "1.14.1",
     ("3.13", "numba"): "0.61.0",
 }
 
 
-def try_versions(wheel: Path, python: str, kind: str, tests: list[str]) -> list[str]:
-    """Return a row of the table: Python, kind, versions and what the tests say."""
+def try_versions(wheel: Path, python: str, kind: str, tests: list[str]) -> bool:
+    """Print a row of the table: Python, kind, versions and what the tests say; return whether they pass."""
     with tempfile.TemporaryDirectory() as folder:
         interpreter = make_environment(Path(folder) / "env", python)
         tag = run(interpreter, "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
@@ -49,17 +48,19 @@ def try_versions(wheel: Path, python: str, kind: str, tests: list[str]) -> list[
         run(interpreter, "-m", "pip", "install", "--quiet", "--prefer-binary", *pins, *TOOLS, wheel)
         versions = run(interpreter, "-m", "pip", "list", "--format=freeze").lower()
         shown = ", ".join(line.replace("==", " ") for line in versions.split() if line.split("==")[0] in SHOWN)
-        return [tag, kind, shown, run_tests(interpreter, tests)]
+        passed, summary = run_tests(interpreter, tests)
+    print(f"| {tag} | {kind} | {shown} | {summary} |", flush=True)
+    return passed
 
 
-def run_tests(python: Path, tests: list[str]) -> str:
-    """Run tests against the installed wheel, print what fails, and return pytest's last line."""
+def run_tests(python: Path, tests: list[str]) -> tuple[bool, str]:
+    """Run tests against the wheel, print what fails, and return whether all pass, and the last line of pytest."""
     # Deprecations in other versions of other packages are not errors here.
     begin = time.monotonic()
     done = start(python, "-m", "pytest", "--quick", "-q", "-W", "default", "-p", "no:cacheprovider", *tests)
     lines = done.stdout.strip().splitlines() or [done.stderr.strip()]
     print("\n".join(line for line in lines if line.startswith(("FAILED", "ERROR"))), file=sys.stderr, flush=True)
-    return f"{lines[-1].strip('= ').partition(' in ')[0]} ({time.monotonic() - begin:.0f} s)"
+    return done.returncode == 0, f"{lines[-1].strip('= ').partition(' in ')[0]} ({time.monotonic() - begin:.0f} s)"
 
 
 def main() -> None:
@@ -72,9 +73,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wheel = build_packages(Path(folder))[1]
         print("| Python | versions | | tests |\n|---|---|---|---|")
-        for python in options.python:
-            for kind in options.kinds:
-                print(f"| {' | '.join(try_versions(wheel, python, kind, options.tests))} |", flush=True)
+        cases = [(python, kind) for python in options.python for kind in options.kinds]
+        passed = [try_versions(wheel, *case, options.tests) for case in cases]
+    sys.exit(not all(passed))
 
 
 if __name__ == "__main__":
