@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo lint check test docs bench clean
+.PHONY: demo lint check test docs pictures package versions bench clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "labelgap needs Python 3.11 or later: make PYTHON=...")'
@@ -31,8 +31,17 @@ docs: $(READY)
 	$(BIN)/sphinx-build -W --keep-going -q docs docs/_build/html
 	@echo 'Open docs/_build/html/index.html'
 
+pictures: $(READY)  # of README and documentation, which are stored with them; needs Chromium
+	$(BIN)/python docs/pictures/build.py
+
+package: $(READY)  # build the packages, install the wheel into an empty environment and use it there
+	$(BIN)/python -m tools.check_package
+
+versions: $(READY)  # tests with the lowest and newest dependencies; make versions PYTHONS="python3.11 python3.13"
+	$(BIN)/python -m tools.check_versions $(if $(PYTHONS),--python $(PYTHONS))
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) demo results docs/_build docs/gallery/pages .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) demo dist results docs/_build docs/gallery/pages .mypy_cache .ruff_cache .pytest_cache

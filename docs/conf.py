@@ -24,7 +24,7 @@ extensions = [
     "docstrings",
     "generated",
 ]
-exclude_patterns = ["_build", "_ext"]
+exclude_patterns = ["_build", "_ext", "gallery/README.md"]
 highlight_language = "none"
 nitpicky = True
 # Types in docstrings are words such as "float, default=1.0"; only full names of ours must lead somewhere.
@@ -36,6 +36,7 @@ autosummary_generate = False
 autodoc_typehints = "none"
 napoleon_google_docstring = False
 napoleon_use_ivar = True
+strip_signature_backslash = True  # napoleon then keeps the underscore of fitted attributes
 napoleon_use_rtype = False
 
 html_theme = "furo"

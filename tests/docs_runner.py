@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,23 +21,37 @@ from labelgap.cli import app
 
 FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 AFTER = re.compile(r"<!-- after: (\S+) (.+?) -->")
+SECTION_OR_NEED = re.compile(r"^## |^<!-- needs: (\w+) -->", re.MULTILINE)
 DEFAULT_PORT = 8000
 
 
 class Block(NamedTuple):
-    """A fenced block of a page: its language, its text and the number of its first line."""
+    """A fenced block of a page: its language, its text, its first line, and the package that it needs, if any."""
 
     language: str
     text: str
     line: int
+    needs: str = ""
 
 
 def find_blocks(path: Path) -> list[Block]:
     """Return the fenced blocks of a page."""
     page = path.read_text(encoding="utf-8")
     return [
-        Block(match[2].strip(), match[3], page.count("\n", 0, match.start(3)) + 1) for match in FENCE.finditer(page)
+        Block(match[2].strip(), match[3], page.count("\n", 0, match.start(3)) + 1, find_need(page, match.start()))
+        for match in FENCE.finditer(page)
     ]
+
+
+def find_need(page: str, position: int) -> str:
+    r"""Return the package that ``<!-- needs: package -->`` names in the same section before a position, or "".
+
+    >>> page = "## A\n<!-- needs: polars -->\n…\n## B\n…"
+    >>> find_need(page, page.index("## B")), find_need(page, len(page))
+    ('polars', '')
+    """
+    marks = SECTION_OR_NEED.findall(page, 0, position)
+    return marks[-1] if marks else ""
 
 
 def split_commands(text: str) -> list[list[str]]:
@@ -66,14 +81,22 @@ def list_steps(path: Path) -> list[tuple[Path, Block]]:
 
 
 def run_page(path: Path) -> dict[str, Any]:
-    """Run the Python and the commands of a page in order, in the current folder; return the Python names."""
+    """Run the Python and the commands of a page in order, in the current folder; return the Python names.
+
+    If a section needs a package that is not installed, the rest of the page runs, and then the test is skipped.
+    """
     names: dict[str, Any] = {"__name__": "__main__"}
+    absent = set()
     with Shell() as shell:
         for page, block in list_steps(path):
-            if block.language == "python":
+            if block.needs and find_spec(block.needs) is None:
+                absent.add(block.needs)
+            elif block.language == "python":
                 run_python(page, block._replace(text=shell.replace_addresses(block.text)), names)
             elif block.language == "sh":
                 shell.run(block.text)
+    if absent:
+        pytest.skip(f"{path.name}: all ran but what needs {', '.join(sorted(absent))}, which is not installed")
     return names
 
 

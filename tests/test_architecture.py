@@ -12,6 +12,7 @@ import sys
 from abc import ABCMeta
 from collections import Counter
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -160,6 +161,13 @@ def test_optional_packages_are_imported_late(path):
 # --- exported names -------------------------------------------------------------------------------------------------
 
 
+def test_type_checkers_see_every_exported_name():
+    stub = ast.parse((SOURCE / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    imported = {(node.module, name.asname) for node in imports for name in node.names}
+    assert imported == {(f"labelgap.{room}", name) for name, room in labelgap._HOMES.items()}
+
+
 def test_every_exported_name_is_there_and_documented():
     assert labelgap.__version__.count(".") == 2
     assert len(labelgap.__all__) == len(set(labelgap.__all__))
@@ -172,8 +180,12 @@ def test_every_exported_name_is_there_and_documented():
             assert value.__module__.startswith("labelgap.")
 
 
-def test_names_are_listed_once_and_unknown_ones_are_refused():
-    assert len(dir(labelgap)) == len(set(dir(labelgap)))
+def test_only_public_names_are_listed_and_unknown_ones_are_refused():
+    assert dir(labelgap) == sorted(labelgap.__all__)
+    for name in ("baselines", "datasets", "estimators", "gaps", "metrics", "model_selection", "observations"):
+        room = importlib.import_module(f"labelgap.{name}")
+        private = {name for name in dir(room) if name.startswith("_") or isinstance(getattr(room, name), ModuleType)}
+        assert set(dir(room)) - private <= set(room.__all__)
     with pytest.raises(AttributeError, match="module 'labelgap' has no attribute 'magic'"):
         _ = labelgap.magic
 

@@ -15,6 +15,7 @@ import pytest
 
 import labelgap
 from docs_runner import FENCE, find_blocks, run_page, split_commands
+from labelgap.methods import list_methods
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -90,9 +91,20 @@ def test_the_gallery_lists_its_scripts():
         assert f"[{title}]({path.name})" in shown
 
 
+def test_every_method_has_a_page_with_a_picture():
+    for name in list_methods():
+        page = (DOCS / "methods" / f"{name}.md").read_text(encoding="utf-8")
+        assert page.startswith(f"# {name}\n\n<!-- generated: facts {name} -->")
+        assert "**Use it if**" in page
+        assert "**Look elsewhere if**" in page
+        assert f"\n{name}\n" in (DOCS / "methods" / "index.md").read_text(encoding="utf-8")
+        assert name == "Tagger" or (DOCS / "pictures" / "methods" / f"{name}.png").exists()
+
+
 def test_the_reference_names_everything_that_is_exported():
-    reference = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "api").glob("*.md"))
-    listed = re.findall(r"[\w.]+", " ".join(re.findall(r"generated: api (.*?)-->", reference, re.DOTALL)))
+    pages = [*(DOCS / "api").glob("*.md"), *(DOCS / "methods").glob("*.md")]
+    reference = "".join(page.read_text(encoding="utf-8") for page in pages)
+    listed = re.findall(r"[\w.]+", " ".join(re.findall(r"generated: (?:api|class) (.*?)-->", reference, re.DOTALL)))
     assert len(listed) == len(set(listed))
     assert set(labelgap.__all__) - {"__version__"} <= set(listed)
 
@@ -141,7 +153,7 @@ def built(tmp_path_factory):
 
 
 def test_it_builds_without_a_warning(built):
-    assert {"index.html", "walk.html", "choosing.html", "commands.html"} <= {page.name for page in built}
+    assert {"index.html", "walk.html", "choosing.html", "figures.html", "LEML.html"} <= {page.name for page in built}
 
 
 def test_commands_and_names_are_in_the_built_pages(built):

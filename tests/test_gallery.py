@@ -113,7 +113,7 @@ def test_pages_are_built(tmp_path, monkeypatch):
         assert f"]({name}.png)" in contents[name]
         assert f"```python\n{example.code}\n```" in contents[name]
         assert '"""' not in example.code.splitlines()[0]
-        assert f"[{example.title}]({name}.md)" in contents["index"]
+        assert contents["index"].count(f"[![]({name}.png)\n  {example.title}]({name}.md)") == 1
         assert f"\n{name}\n" in contents["index"]
         assert len(example.text) > 150
     if "matplotlib.pyplot" in sys.modules:

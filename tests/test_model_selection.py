@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import BaseEstimator
-from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
-from labelgap import LEML, Labels, hide_cells
+from labelgap import LEML, Labels, OneClassMF, get_scorer, hide_cells
 from labelgap.datasets import make_low_rank
 from labelgap.metrics import HammingLoss, InstanceAUC, PrecisionAtK, precision_at_k
 from labelgap.model_selection import CellKFold, Criterion, MeanLoss, get_criterion, hold_out_rows, select
@@ -362,3 +363,66 @@ def test_the_first_of_about_equally_good_stages_is_chosen():
     for margin, stage in ((0.0, 2), (0.01, 1)):
         search = Search(lambda params: [FoldScores(curve)], [True], stage_margin=margin)
         assert search.try_candidate({})["stage"] == stage
+
+
+# --- scikit-learn's metadata routing --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def routed():
+    data = make_low_rank(60, 6, 5, rank=2, random_state=0)
+    observed = np.random.RandomState(0).rand(*data.Y.shape) < 0.6
+    with config_context(enable_metadata_routing=True):
+        yield data.X, data.Y.toarray(), observed
+
+
+def test_a_mask_is_routed_through_a_pipeline(routed):
+    X, Y, observed = routed
+    model = LEML(2, random_state=0).set_fit_request(observed=True)
+    pipeline = make_pipeline(Normalizer(), model).fit(X, Y, observed=observed)
+    rows = Normalizer().fit_transform(X)
+    direct = clone(model).fit(rows, Y, observed=observed).decision_function(rows)
+    np.testing.assert_array_equal(pipeline.decision_function(X), direct)
+    assert np.abs(direct - clone(model).fit(rows, Y).decision_function(rows)).max() > 0.01
+
+
+def test_a_search_splits_a_mask_with_the_rows(routed):
+    X, Y, observed = routed
+    model = LEML(2, random_state=0).set_fit_request(observed=True).set_score_request(observed=True)
+    routed_search = GridSearchCV(model, {"alpha": [0.1, 1.0]}, cv=2).fit(X, Y, observed=observed)
+    with_gaps = np.where(observed, Y, np.nan)
+    plain_search = GridSearchCV(LEML(2, random_state=0), {"alpha": [0.1, 1.0]}, cv=2).fit(X, with_gaps)
+    np.testing.assert_array_equal(
+        routed_search.cv_results_["mean_test_score"], plain_search.cv_results_["mean_test_score"]
+    )
+
+
+def test_a_search_over_a_pipeline_routes_a_mask_and_scores_known_cells(routed):
+    X, Y, observed = routed
+    pipeline = make_pipeline(Normalizer(), LEML(2, random_state=0).set_fit_request(observed=True))
+    search = GridSearchCV(pipeline, {"leml__alpha": [0.1, 1.0]}, cv=2, scoring=get_scorer("AUC"))
+    search.fit(X, np.where(observed, Y, np.nan), observed=observed)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+
+
+@pytest.mark.parametrize("name", ["row_graph", "sample_weight"])
+def test_graphs_and_weights_are_routed_through_a_pipeline(routed, name):
+    X, Y, _ = routed
+    value = {"row_graph": np.eye(60)[::-1], "sample_weight": np.linspace(0.1, 3, 60)}[name]
+    model = OneClassMF(2, random_state=0).set_fit_request(**{name: True})
+    pipeline = make_pipeline(Normalizer(), model).fit(X, Y, **{name: value})
+    rows = Normalizer().fit_transform(X)
+    direct = clone(model).fit(rows, Y, **{name: value}).decision_function(rows)
+    np.testing.assert_array_equal(pipeline.decision_function(X), direct)
+    assert np.abs(direct - clone(model).fit(rows, Y).decision_function(rows)).max() > 1e-3
+
+
+def test_weights_are_split_with_the_rows_and_a_label_graph_is_not(routed):
+    X, Y, _ = routed
+    sides = {"sample_weight": np.linspace(0.1, 3, 60), "label_graph": np.ones((5, 5)) - np.eye(5)}
+    model = OneClassMF(2, random_state=0).set_fit_request(sample_weight=True, label_graph=True)
+    folds = cross_validate(model, X, Y, params=sides, cv=2, return_estimator=True, return_indices=True)
+    for fitted, train in zip(folds["estimator"], folds["indices"]["train"], strict=True):
+        weights, graph = sides["sample_weight"][train], sides["label_graph"]
+        again = clone(model).fit(X[train], Y[train], sample_weight=weights, label_graph=graph)
+        np.testing.assert_array_equal(fitted.decision_function(X), again.decision_function(X))

@@ -1,39 +1,63 @@
-"""What the README shows works as it is printed."""
+"""What the README shows works as it is printed, in a folder that holds only the example table."""
 
 from __future__ import annotations
 
+import csv
 import re
+import runpy
+import shutil
 from pathlib import Path
 
-from docs_runner import Shell, find_blocks, find_section_blocks, run_python
+import pytest
 
-README = Path(__file__).parents[1] / "README.md"
-WALK = README.parent / "docs" / "walk.md"
+from docs_runner import Shell, find_blocks, run_python
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+MAX_PICTURE = 200_000  # bytes
 
 
-def test_python_blocks_run(tmp_path, monkeypatch):
+@pytest.fixture
+def _folder(tmp_path, monkeypatch):
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    shown = [block for block in find_blocks(README) if block.language == "python"]
-    assert len(shown) >= 6
+    monkeypatch.delenv("LABELGAP_DATA", raising=False)
+
+
+@pytest.mark.usefixtures("_folder")
+def test_python_blocks_run():
     names: dict = {}
-    for block in shown:
+    for block in (block for block in find_blocks(README) if block.language == "python"):
         run_python(README, block, names)
-    assert names["tagger"].predict_tags(["cake in the oven"], 1) == [["baking"]]
-    assert names["explain"](names["tagger"], "bacon cake", "meat").features[0].name == "bacon"
+    assert names["tagger"].predict_tags(["How long do I simmer stock?"]) == [["soup"]]
+    assert names["model"].predict([[1.0, 0.05]]).tolist() == [[1, 0, 1]]
+    assert len(names["suggestions"].missing.first(3)) == 3
+    assert Path("model.labelgap").exists()
 
 
-def test_commands_for_a_table_run(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for block in find_section_blocks(WALK, "Your table"):
-        run_python(WALK, block, {})
-    Path("new.csv").write_text(Path("posts.csv").read_text())
-    (shown,) = (block for block in find_blocks(README) if "posts.csv" in block.text)
+@pytest.mark.usefixtures("_folder")
+def test_commands_run():
     with Shell() as shell:
-        shell.run(shown.text)
-    assert Path("audit.csv").exists()
+        for block in (block for block in find_blocks(README) if block.language == "sh"):
+            shell.run(block.text)
+    with open("audit.csv", newline="", encoding="utf-8") as file:
+        kinds = {row["kind"] for row in csv.DictReader(file)}
+    assert "missing" in kinds
 
 
-def test_files_it_names_are_there():
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", README.read_text(encoding="utf-8")):
-        if "://" not in target:
-            assert (README.parent / target).exists(), target
+def test_the_example_table_is_the_one_that_the_pictures_show():
+    make_table = runpy.run_path(str(ROOT / "docs" / "pictures" / "table.py"))["make_table"]
+    assert (ROOT / "examples" / "posts.csv").read_text(encoding="utf-8") == make_table()
+
+
+def test_it_is_short_and_what_it_names_is_there():
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        assert "://" in target or (ROOT / target).exists(), target
+
+
+def test_pictures_are_small():
+    pictures = [path for path in (ROOT / "docs" / "pictures").rglob("*") if path.suffix in {".png", ".svg"}]
+    assert len(pictures) > 20
+    assert {path.name for path in pictures if path.stat().st_size > MAX_PICTURE} == set()

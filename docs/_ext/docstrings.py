@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from sphinx.domains.python import PyObject
+
 BAR_OUTSIDE_CODE = re.compile(r"(``.*?``)|\|")
 
 
@@ -62,6 +64,9 @@ def by_short_name(app: Any, env: Any, node: Any, content: Any) -> Any:
 
 def setup(app: Any) -> dict[str, bool]:
     """Connect to Sphinx, before napoleon reads the sections."""
+    for field in PyObject.doc_field_types:
+        if field.name == "variable":
+            field.label, field.rolename = "Attributes", None  # plain names: several classes have the same ones
     app.connect("autodoc-process-docstring", tidy, priority=400)
     app.connect("autodoc-skip-member", leave_out)
     app.connect("missing-reference", by_short_name)

@@ -1,7 +1,8 @@
 """Parts of pages that are made from the package when the pages are built, so that they never go stale.
 
-A page says where such a part belongs: ``<!-- generated: commands -->``, ``<!-- generated: methods -->``, or
-``<!-- generated: api LEML metrics.F1 -->`` with names below labelgap.
+A page says where such a part belongs: ``<!-- generated: commands -->``, ``<!-- generated: methods -->``,
+``<!-- generated: api Labels metrics.F1 -->`` with names below labelgap, and on the page of a method
+``<!-- generated: facts LEML -->`` and ``<!-- generated: class LEML -->``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typer.main import get_command
 
 from labelgap.cli import COST_SYMBOLS
 from labelgap.cli import app as command_line
-from labelgap.methods import list_methods
+from labelgap.estimators import MultiLabelEstimator
+from labelgap.methods import list_classes, list_methods
 
 MARK = re.compile(r"<!-- generated: (\w+)(.*?)-->", re.DOTALL)
 ENTRY = """## {name}
@@ -44,18 +46,11 @@ def table(header: list[str], rows: list[list[str]]) -> str:
 def methods() -> str:
     """Return the table that `labelgap methods` prints."""
     rows = [
-        [
-            f"{{py:obj}}`~labelgap.{name}`",
-            about.summary,
-            about.paper,
-            ", ".join(about.handles),
-            about.fit,
-            about.predict,
-        ]
+        [f"{{py:obj}}`~labelgap.{name}`", about.summary, ", ".join(about.handles), about.fit, about.predict]
         for name, about in list_methods().items()
     ]
-    header = ["name", "what it does", "paper", "takes", "time to fit", "to score a row"]
-    return f"{table(header, rows)}\n\n{COST_SYMBOLS}"
+    header = ["name", "what it does", "accepts", "time to fit", "to score a row"]
+    return f"{table(header, rows)}\n\nTimes are in {COST_SYMBOLS}"
 
 
 def commands() -> str:
@@ -139,7 +134,67 @@ def entry(name: str) -> str:
     return ENTRY.format(name=name, directive=directive, options=MEMBERS if is_class else "")
 
 
-PARTS: dict[str, Callable[..., str]] = {"api": api, "commands": commands, "methods": methods}
+def facts(name: str) -> str:
+    """Return what a method does, in a line, a table and a picture."""
+    about = list_methods()[name]
+    values = {
+        "accepts": ", ".join(about.handles) or "complete labels only",
+        "time to fit": about.fit,
+        "time to score a row": about.predict,
+        "reference": about.paper,
+    }
+    rows = [[key, value] for key, value in values.items() if value]
+    picture = PICTURE.format(name=name) if name != "Tagger" else TAGGER_PICTURE
+    return "\n\n".join([about.summary, picture, table(["", ""], rows), f"Times are in {COST_SYMBOLS}"])
+
+
+PICTURE = """```{{figure}} ../pictures/methods/{name}.png
+:alt: Three matrices of rows and labels: what {name} learns from, its ranking for new rows, and the truth
+```"""
+TAGGER_PICTURE = """```{figure} ../pictures/gaps.svg
+:alt: A table of posts with the tags that it has, and the tags that are suggested
+```"""
+
+
+def documented_class(name: str) -> str:
+    """Return the documentation of a method: its class, and a table of what all methods share."""
+    cls, base = list_classes()[name], MultiLabelEstimator
+    inherited = [
+        [f"{{py:obj}}`~labelgap.estimators.{base.__name__}.{member}`", summarize(getattr(base, member))]
+        for member in vars(base)
+        if not member.startswith("_") and callable(getattr(base, member)) and owner(cls, member) is base
+    ]
+    options = f"   :members:\n   :inherited-members: {base.__name__}\n"
+    directive = f"```{{eval-rst}}\n.. autoclass:: labelgap.{name}\n{options}```"
+    return f"{directive}\n\n{table(['shared by all methods', ''], inherited)}"
+
+
+def summarize(member: Any) -> str:
+    """Return the first line of a docstring, in Markdown."""
+    return escape_code((member.__doc__ or "").split("\n")[0])
+
+
+def owner(cls: type, member: str) -> type:
+    """Return the class that defines a member of a class."""
+    return next(base for base in cls.__mro__ if member in vars(base))
+
+
+def escape_code(text: str) -> str:
+    """Return a line of a docstring in Markdown.
+
+    >>> escape_code("Learn from ``X``, as :func:`~labelgap.load` reads it.")
+    'Learn from `X`, as `load` reads it.'
+    """
+    return re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"`\1`", text).replace("``", "`")
+
+
+PARTS: dict[str, Callable[..., str]] = {
+    "api": api,
+    "class": documented_class,
+    "commands": commands,
+    "facts": facts,
+    "methods": methods,
+}
 
 
 def fill(app: Any, docname: str, source: list[str]) -> None:

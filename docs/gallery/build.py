@@ -59,13 +59,13 @@ def page(example: Example) -> str:
 
 
 def index(examples: list[Example]) -> str:
-    """Return the Markdown of the page that leads to all others."""
+    """Return the Markdown of the page that leads to all others: a thumbnail and a title for each."""
     entries = "\n".join(example.name for example in examples)
-    shown = "\n".join(
-        f"## [{example.title}]({example.name}.md)\n\n[![{example.title}]({example.name}.png)]({example.name}.md)\n"
-        for example in examples
+    cards = "\n".join(f"- [![]({example.name}.png)\n  {example.title}]({example.name}.md)" for example in examples)
+    return (
+        "# Gallery\n\nEach example makes data, runs a method and draws one picture. `make docs` runs them all.\n\n"
+        f"```{{container}} thumbnails\n{cards}\n```\n\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n"
     )
-    return f"# Gallery\n\n```{{toctree}}\n:hidden:\n\n{entries}\n```\n\n{shown}"
 
 
 def build(output_folder: str | Path) -> list[Path]:

@@ -5,8 +5,7 @@ Names are loaded when they are first used, so that ``import labelgap`` costs nex
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
 
@@ -67,13 +66,13 @@ _HOMES = {
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _HOMES:
-        value = getattr(importlib.import_module(f"labelgap.{_HOMES[name]}"), name)
+        value = getattr(_import_module(f"labelgap.{_HOMES[name]}"), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'labelgap' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted(__all__)

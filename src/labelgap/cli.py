@@ -100,13 +100,13 @@ def fit(
     id_column: IdColumn = "",
     method: Method = "auto",
     complete: Annotated[
-        bool, typer.Option("--complete", help="A tag that is not written is a no; otherwise it may be forgotten.")
+        bool, typer.Option("--complete", help="Treat a tag that is not written as a no, not as forgotten.")
     ] = False,
     calibrate: Annotated[
         bool, typer.Option(help="Hold rows out to calibrate probabilities and to choose thresholds.")
     ] = True,
     aim: Annotated[
-        str, typer.Option(help="What thresholds are chosen for: f1, precision>=P, k=K labels a row, or expected.")
+        str, typer.Option(help="Aim of the thresholds: f1, precision>=P, k=K (labels per row) or expected.")
     ] = "f1",
     min_count: MinCount = 1,
     seed: Seed = None,
@@ -156,14 +156,14 @@ def tune(
         str, typer.Option(help='JSON such as {"alpha": [0.1, 1]} (default: the search space of the method).')
     ] = "",
     budget: Annotated[
-        float | None, typer.Option(callback=check_finite, help="Seconds for the search and the last fit.")
+        float | None, typer.Option(callback=check_finite, help="Time limit in seconds, with the last fit.")
     ] = None,
     metric: Annotated[str, typer.Option(help="P@k, nDCG@k, recall@k, AUC, F1, Hamming or loss.")] = "P@1",
     hold_out: Annotated[str, typer.Option(help="What to hold out: rows, cells or positives.")] = "auto",
     share: Annotated[float, typer.Option(callback=check_finite, help="Share to hold out.")] = 0.2,
-    folds: Annotated[int, typer.Option(min=1, help="Number of random splits to average over.")] = 1,
+    folds: Annotated[int, typer.Option(min=1, help="Number of random splits; scores are averaged over them.")] = 1,
     max_rows: Annotated[
-        int | None, typer.Option(min=2, help="Maximum number of rows for the search; the model uses all.")
+        int | None, typer.Option(min=2, help="Maximum number of rows for the search; the last fit uses all rows.")
     ] = None,
     min_count: MinCount = 1,
     seed: Seed = None,
@@ -171,7 +171,7 @@ def tune(
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Choose parameters of a method on held-out data. Further options are parameters: --alpha 0.1,1,10 is searched.
+    """Choose parameters of a method on held-out data. Further options are values to try, such as --alpha 0.1,1,10.
 
     labelgap tune posts.csv --text title,content --tags tags --method LEML --budget 120 --output model
     """
@@ -206,11 +206,13 @@ def predict(
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of tags for each row, the best ones (default: those over a threshold)."),
+        typer.Option(min=1, help="Number of tags for each row, best first (default: all above their thresholds)."),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Probability from which on a tag is predicted, instead of the thresholds."),
+        typer.Option(
+            min=0, max=1, help="Smallest probability of a predicted tag (default: the model's thresholds)."
+        ),
     ] = None,
     output: Annotated[
         Path | None,
@@ -435,7 +437,7 @@ def convert(
 def serve(
     models: Annotated[list[str], typer.Argument(metavar="MODEL", help="Model files, or NAME=FILE; at least one.")],
     host: Annotated[
-        str, typer.Option(help="Address to listen on; the default accepts only this machine.")
+        str, typer.Option(help="Address to listen on; the default accepts requests from this machine only.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 chooses a free one.")] = 8000,
     workers: Annotated[int, typer.Option(min=1, help="Number of processes; they share the models' memory.")] = 1,
@@ -458,7 +460,7 @@ def serve(
     timeout: Annotated[float, typer.Option(min=0.01, help="Maximum number of seconds for an answer.")] = 30.0,
     batch_ms: Annotated[
         float,
-        typer.Option(min=0, help="Milliseconds that a request waits for others to be predicted with it."),
+        typer.Option(min=0, help="Milliseconds to wait for more requests, to predict them in one batch."),
     ] = 0.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Maximum number of rows to predict at once.")] = 256,
     threads: Annotated[
@@ -518,7 +520,7 @@ def _announce(address: dict[str, Any], json: bool) -> None:
 @app.command()
 def methods(
     handles: Annotated[
-        str | None, typer.Option(help="Only methods that accept this: missing labels, positives only, …")
+        str | None, typer.Option(help="List only methods that accept this: missing labels, positives only, …")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -547,7 +549,7 @@ def methods(
 
 @app.command()
 def demo(output: Annotated[Path, typer.Option(help="Folder for the plot and the model.")] = Path("demo")) -> None:
-    """Compare methods on generated data whose labels have gaps."""
+    """Show what gaps cost: compare methods on generated data."""
     from labelgap.demo import run
 
     with exit_on_error():
@@ -572,7 +574,7 @@ def reproduce(
     json: Annotated[Path | None, typer.Option(help="File for all rows, as JSON.")] = None,
     plot: Annotated[Path | None, typer.Option(help="File for a plot of all rows (needs matplotlib).")] = None,
     summary: Annotated[
-        Path | None, typer.Option(help="Run nothing: write a page about all results in this folder.")
+        Path | None, typer.Option(help="Only write a page that summarises the results in this folder.")
     ] = None,
     run_all: Annotated[
         bool, typer.Option("--all", help="Make all fits that --folder does not have, cheapest first.")
@@ -582,7 +584,7 @@ def reproduce(
     ),
     budget: Annotated[str, typer.Option(help="Time for --all, such as 20m or 2h; by default unlimited.")] = "",
 ) -> None:
-    """Run published experiments again and compare the numbers."""
+    """Repeat published experiments and compare the numbers."""
     from labelgap_papers import reproduce_command
 
     filters = {"datasets": datasets, "losses": losses, "methods": methods, "ratios": ratios, "observed": observed}

@@ -56,7 +56,7 @@ RowsFile = Annotated[
         "standard input.",
     ),
 ]
-ModelFile = Annotated[Path, typer.Option(callback=check_model, help="Model that `labelgap fit` wrote.")]
+ModelFile = Annotated[Path, typer.Option(callback=check_model, help="Model file, as `labelgap fit` writes it.")]
 Text = Annotated[
     str, typer.Option(help="Text columns, such as title,content (default: columns with common names, such as title).")
 ]
@@ -89,7 +89,7 @@ IdColumn = Annotated[
     str, typer.Option("--id", help="Column that identifies a row (default: the column id, if there is one).")
 ]
 Method = Annotated[str, typer.Option(help="Name of a method, as `labelgap methods` lists it.")]
-MinCount = Annotated[int, typer.Option(min=1, help="Leave out tags that fewer rows have.")]
+MinCount = Annotated[int, typer.Option(min=1, help="Ignore tags that occur in fewer rows.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[
@@ -97,7 +97,7 @@ JsonLines = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Random seed, for repeatable results.")]
 FixedSeed = Annotated[int, typer.Option(help="Random seed of the folds and the models.")]
-Folds = Annotated[int, typer.Option(min=2, help="Number of folds; each is scored by a model of the others.")]
+Folds = Annotated[int, typer.Option(min=2, help="Number of folds; each is scored by a model fitted on the others.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress bars.")]
 Checkpoint = Annotated[
     Path | None,

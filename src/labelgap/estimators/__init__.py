@@ -70,6 +70,10 @@ _MOVED_TO_BASELINES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         value = getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

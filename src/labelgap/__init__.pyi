@@ -1,0 +1,55 @@
+"""The public names with their types, for editors and type checkers; ``__init__.py`` loads them when they are used."""
+
+from labelgap.baselines import CPLST as CPLST
+from labelgap.baselines import CSSP as CSSP
+from labelgap.baselines import LPSR as LPSR
+from labelgap.baselines import PLST as PLST
+from labelgap.baselines import WSABIE as WSABIE
+from labelgap.baselines import BayesianCS as BayesianCS
+from labelgap.baselines import CompressedSensing as CompressedSensing
+from labelgap.baselines import FastXML as FastXML
+from labelgap.baselines import NaiveBayes as NaiveBayes
+from labelgap.datasets import list_datasets as list_datasets
+from labelgap.datasets import load_dataset as load_dataset
+from labelgap.datasets import load_interactions as load_interactions
+from labelgap.datasets import make_completion as make_completion
+from labelgap.displays import EmbeddingDisplay as EmbeddingDisplay
+from labelgap.displays import FrequencyDisplay as FrequencyDisplay
+from labelgap.displays import ObjectiveDisplay as ObjectiveDisplay
+from labelgap.displays import ObjectiveRecorder as ObjectiveRecorder
+from labelgap.displays import PathDisplay as PathDisplay
+from labelgap.displays import ReliabilityDisplay as ReliabilityDisplay
+from labelgap.estimators import LEML as LEML
+from labelgap.estimators import MC1 as MC1
+from labelgap.estimators import SLEEC as SLEEC
+from labelgap.estimators import BinaryRelevance as BinaryRelevance
+from labelgap.estimators import EMImputer as EMImputer
+from labelgap.estimators import FPCImputer as FPCImputer
+from labelgap.estimators import KMeansNystroem as KMeansNystroem
+from labelgap.estimators import LabelKNN as LabelKNN
+from labelgap.estimators import LabelwiseSVM as LabelwiseSVM
+from labelgap.estimators import LocalLEML as LocalLEML
+from labelgap.estimators import MCb as MCb
+from labelgap.estimators import OneClassMF as OneClassMF
+from labelgap.estimators import Tagger as Tagger
+from labelgap.estimators import load as load
+from labelgap.estimators import save as save
+from labelgap.gaps import audit as audit
+from labelgap.gaps import complete as complete
+from labelgap.gaps import explain as explain
+from labelgap.losses import Loss as Loss
+from labelgap.model_selection import MC1CV as MC1CV
+from labelgap.model_selection import MCbCV as MCbCV
+from labelgap.model_selection import OneClassMFCV as OneClassMFCV
+from labelgap.model_selection import get_scorer as get_scorer
+from labelgap.model_selection import tune as tune
+from labelgap.observations import Labels as Labels
+from labelgap.observations import hide_by_propensity as hide_by_propensity
+from labelgap.observations import hide_cells as hide_cells
+from labelgap.observations import hide_positives as hide_positives
+from labelgap.observations import hold_out_cells as hold_out_cells
+from labelgap.observations import hold_out_positives as hold_out_positives
+from labelgap.observations import label_propensities as label_propensities
+from labelgap.runtime import threads as threads
+
+__version__: str

@@ -1,0 +1,1 @@
+"""Checks of the project that are neither tests nor benchmarks."""
