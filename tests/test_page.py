@@ -31,6 +31,13 @@ FLAGS = [
     "--disable-sync",
 ]
 TOKEN = "open-sesame"
+HOLD_MODELS_BACK = """() => {
+  const fetch = window.fetch;
+  window.fetch = async (path, options) => {
+    if (path === "/v1/models") await new Promise((resolve) => { window.letModelsCome = resolve; });
+    return fetch(path, options);
+  };
+}"""
 NO_ROUTE = {"code": "not_found", "message": "Not Found"}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium on this machine")
@@ -305,10 +312,12 @@ def test_every_control_is_reached_by_tab_and_shows_it(page):
 
 
 def test_a_text_is_tagged_with_reasons(page, server):
+    page.evaluate(HOLD_MODELS_BACK)
     page.goto(server.url + "#try")
-    field = page.get_by_label("Text", exact=True)
+    field = page.get_by_role("textbox", name="Text", exact=True)  # the review has a region of this name
     field.fill("Which bacon and steak for the grill? <img src=x onerror='window.hit=3'>")
     field.press("Control+Enter")
+    page.evaluate("window.letModelsCome()")  # after the text
     page.wait_for_selector(".predictions li .chip")
     best = page.locator(".predictions > li").first
     assert best.locator("strong").inner_text() == "meat"

@@ -13,6 +13,7 @@ export class TryView {
       onkeydown: (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.predict(); },
     });
     this.model = null;
+    this.loading = null; // the promise of the models
     this.models = el("div", { class: "row" });
     this.predictions = el("ol", { class: "predictions", "aria-label": "Labels" });
     this.note = el("p", { class: "muted", role: "status" });
@@ -25,24 +26,29 @@ export class TryView {
     this.request = 0;
   }
 
-  async show() {
-    if (this.model) return;
-    try {
-      const { models } = await get("/v1/models");
-      const names = models.filter((model) => model.takes === "texts").map((model) => model.name);
-      if (!names.length) { this.note.textContent = "No model of this server takes texts."; return; }
-      this.model = names[0];
-      if (names.length > 1) {
-        const options = names.map((name) => [name, name]);
-        refill(this.models, select("Model", options, (name) => { this.model = name; }, this.model));
-      }
-    } catch (error) { this.note.textContent = error.message; }
+  /** Fetch the models; a fetch that failed is repeated. */
+  show() {
+    this.loading ??= this.loadModels().catch((error) => { this.loading = null; this.note.textContent = error.message; });
+    return this.loading;
+  }
+
+  async loadModels() {
+    const { models } = await get("/v1/models");
+    const names = models.filter((model) => model.takes === "texts").map((model) => model.name);
+    if (!names.length) { this.note.textContent = "No model of this server takes texts."; return; }
+    this.model = names[0];
+    if (names.length > 1) {
+      const options = names.map((name) => [name, name]);
+      refill(this.models, select("Model", options, (name) => { this.model = name; }, this.model));
+    }
   }
 
   async predict() {
     const text = this.text.value;
-    if (!text.trim() || !this.model) return;
+    if (!text.trim()) return;
     const request = ++this.request;
+    await this.show(); // a text may be ready before the models are
+    if (!this.model || request !== this.request) return;
     const path = `/v1/models/${encodeURIComponent(this.model)}`;
     this.note.textContent = "";
     try {
