@@ -56,6 +56,8 @@ from labelgap.datasets import make_low_rank
 
 WORDS = ["oven", "cake", "flour", "bacon", "grill", "broth", "bowl", "salt", "pepper", "sugar", "butter", "yeast"]
 PEOPLE = ("Anna", "Ben", "Carla", "Dora")
+CROWDED = ("largest answer", "all labels of each row", "one long row", "known labels")
+PAUSE_SECONDS = 0.05  # of a person between two verdicts
 MAX_STALL_SECONDS = 0.25  # of /health, by one request
 MAX_ONE_MB, MAX_ALL_MB = 200, 1024  # of memory above idle, by one connection and by 64
 
@@ -143,19 +145,28 @@ def try_oversized(files: dict[str, Path], options: Any) -> list[Row]:
 
 
 def try_crowd(files: dict[str, Path], options: Any) -> list[Row]:
-    """Send 64 costly requests at once."""
-    kinds = (hostile_requests.allowed_requests, hostile_requests.malformed_requests)
-    contents = [content for kind in (*kinds, hostile_requests.oversized_requests) for content in kind().values()]
-
-    async def send_all(port: int) -> list[int]:
-        return await asyncio.gather(*(exchange(port, contents[i % len(contents)], 90) for i in range(64)))
-
-    with serve_both(files) as server:
-        with Probe(server) as probe:
-            statuses = Counter(asyncio.run(send_all(server.port)))
+    """Send 64 costly requests at once: of all kinds, and of each kind that takes the most memory."""
+    kinds = (
+        hostile_requests.allowed_requests,
+        hostile_requests.malformed_requests,
+        hostile_requests.oversized_requests,
+    )
+    contents = {name: content for kind in kinds for name, content in kind().items()}
+    crowds = {"of all kinds": list(contents.values()), **{name: [contents[name]] for name in CROWDED}}
+    rows = []
+    for name, crowd in crowds.items():
+        with serve_both(files) as server, Probe(server) as probe:
+            statuses = Counter(asyncio.run(send_together(server.port, crowd)))
         wrong = sum(count for status, count in statuses.items() if status == 500 or status < 0)
         wrong += probe.memory > MAX_ALL_MB
-        return [Row("crowd: 64 at once", 64, wrong, probe.longest, probe.memory, str(dict(sorted(statuses.items()))))]
+        note = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items()))
+        rows.append(Row(f"crowd: 64 at once, {name}", 64, wrong, probe.longest, probe.memory, note))
+    return rows
+
+
+async def send_together(port: int, contents: Sequence[bytes]) -> list[int]:
+    """Send 64 requests at once; return their statuses."""
+    return await asyncio.gather(*(exchange(port, contents[i % len(contents)], 90) for i in range(64)))
 
 
 def try_aborted(files: dict[str, Path], options: Any) -> list[Row]:
@@ -301,6 +312,7 @@ class Reviewer(threading.Thread):
             body = {"key": key, "row": card["row"], "label": card["label"], "reviewer": self.who, "verdict": verdict}
             while not self.stop.is_set() and not self._send(body):
                 time.sleep(0.02)
+            time.sleep(PAUSE_SECONDS)
 
     def _send(self, body: dict[str, Any]) -> bool:
         try:
