@@ -3,17 +3,21 @@
 ``python -m benchmarks.faults`` starts servers on loopback, runs the list below, each bounded in count and time, and
 prints a table. No other address is ever asked, and every process that it starts is ended.
 
-    load       good requests mixed with malformed, oversized, slow and aborted ones (``--minutes``), two workers
-    malformed  bodies that are costly to check, heads without end, one after the other
-    crowd      64 of them at once
+    first      the first request to each route, which may load or compile something
+    allowed    the most costly requests within the limits, one after the other
+    malformed  bodies within the limits of size that are wrong, and costly to check
+    oversized  heads and bodies above every limit
+    crowd      64 of all these at once
+    aborted    requests that end anywhere (``--aborted``)
     slow       heads and bodies that arrive byte by byte
     unread     clients that ask for large answers and do not read them
-    killed     kill -9 of a review server while four people decide (``--kills``)
+    killed     kill -9 of one of two servers on one file of reviews, while four people decide (``--kills``)
     full       a disk on which the file of reviews cannot grow
     locked     another program that holds the file of reviews
     replaced   a model that is loaded while another process replaces it and is killed (``--kills``)
     starts     first starts with ``--data`` that answer (``--starts``)
     files      generated hostile files of models and data (``--files``), each in a process with limits
+    load       good requests mixed with bad ones, two workers (``--minutes``, ``--pause``)
 
 ``--only load,killed`` runs some of them.
 """
@@ -22,8 +26,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
+import os
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -31,25 +38,28 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
 
-from benchmarks import hostile_files
+from benchmarks import hostile_files, hostile_requests
 from benchmarks.common import show
+from benchmarks.hostile_requests import ask, exchange
 from benchmarks.mixed_load import MixedLoad
 from benchmarks.probed_server import Probe, Server, serve
 from labelgap import LEML, BinaryRelevance, load
 from labelgap.datasets import make_low_rank
 
-HEAD = "POST /v1/models/rows/{route} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 WORDS = ["oven", "cake", "flour", "bacon", "grill", "broth", "bowl", "salt", "pepper", "sugar", "butter", "yeast"]
 PEOPLE = ("Anna", "Ben", "Carla", "Dora")
-MB = 1 << 20
+CROWDED = ("largest answer", "all labels of each row", "one long row", "known labels")
+PAUSE_SECONDS = 0.05  # of a person between two verdicts
+MAX_STALL_SECONDS = 0.25  # of /health, by one request
+MAX_ONE_MB, MAX_ALL_MB = 200, 1024  # of memory above idle, by one connection and by 64
 
 
 class Row(NamedTuple):
@@ -73,6 +83,7 @@ def make_files(folder: Path) -> dict[str, Path]:
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(400)]
     lines = [[text, " ".join(word for word in WORDS[:6] if word in text and rng.random() > 0.3)] for text in texts]
+    lines[0][0] += " <a" * 100_000  # a person who writes such a text has it shown as text
     table = folder / "posts.csv"
     table.write_text("text,tags\n" + "".join(f"{text},{tags}\n" for text, tags in lines))
     command = ["fit", str(table), "--text", "text", "--tags", "tags", "--output", str(folder / "posts"), "--quiet"]
@@ -80,108 +91,122 @@ def make_files(folder: Path) -> dict[str, Path]:
     return {"rows": folder / "rows", "posts": folder / "posts", "table": table}
 
 
-# --- requests -------------------------------------------------------------------------------------------------------
-
-
-def request(route: str, body: bytes) -> bytes:
-    """Return a whole request to a route of the model of rows."""
-    return f"{HEAD.format(route=route)}Content-Length: {len(body)}\r\n\r\n".encode() + body
-
-
-def costly_requests() -> dict[str, bytes]:
-    """Return requests within the limits of size that cost as much as possible."""
-    wide = 7 * MB
-    return {
-        "objects as labels": request("audit", b'{"rows":[{}],"labels":[[' + b"{}," * (wide // 3) + b"{}]]}"),
-        "numbers as texts": request("predict", b'{"texts":[' + b"1," * (wide // 2) + b"1]}"),
-        "lists as rows": request("predict", b'{"rows":[' + b"[]," * (wide // 3) + b"[]]}"),
-        "one long row": request("predict", b'{"rows":[{' + b'"ab":1,' * (wide // 7) + b'"b":1}]}'),
-        "unknown keys": request("predict", b"{" + b",".join(b'"k%d":1' % i for i in range(600_000)) + b"}"),
-        "deep lists": request("predict", b"[" * wide),
-        "brackets in a text": request("predict", b'{"texts":["' + b"[" * wide + b'"]}'),
-        "short strings": request("predict", b'{"texts":[' + b'"ab",' * (wide // 5) + b'"a"]}'),
-        "dense rows": request("predict", b'{"dense":[[' + b"0.5," * (wide // 4) + b"1]]}"),
-        "escapes": request("predict", b'{"texts":["' + b"\\u0041" * (wide // 6) + b'"]}'),
-        "unknown labels": request("check-labels", b'{"rows":[{}],"labels":[[' + b'"zz",' * (wide // 5) + b'"z"]]}'),
-        "verdict with a million keys": b"POST /review/verdicts HTTP/1.1\r\nHost: localhost\r\n"
-        b"Content-Type: application/json\r\nContent-Length: 7000002\r\n\r\n{" + b" " * 7_000_000 + b"}",
-        "endless head": b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"a: bcdefgh\r\n" * (wide // 4),
-        "long header": b"GET /health HTTP/1.1\r\nHost: localhost\r\nx: " + b"b" * 8 * wide,
-        "long address": b"GET /" + b"b" * 8 * wide,
-    }
-
-
-async def exchange(port: int, content: bytes, seconds: float = 60.0) -> int:
-    """Send bytes as fast as the server takes them; return the status, or 0 if it cuts the connection."""
-
-    async def run() -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        answer = asyncio.create_task(reader.readline())
-        try:
-            with suppress(ConnectionError):
-                for start in range(0, len(content), 1 << 16):
-                    if answer.done():
-                        break
-                    writer.write(content[start : start + (1 << 16)])
-                    await writer.drain()
-            words = (await answer).split()
-            return int(words[1]) if len(words) > 1 else 0
-        except ConnectionError:
-            return 0
-        finally:
-            answer.cancel()
-            writer.transport.abort()
-
-    try:
-        return await asyncio.wait_for(run(), seconds)
-    except TimeoutError:
-        return -1
-
-
 # --- attacks on the service -----------------------------------------------------------------------------------------
 
 
-def attack_with_malformed(files: dict[str, Path], options: Any) -> list[Row]:
-    """Send each costly request alone; one row for all, and the worst of them by name."""
-    rows, statuses = [], Counter()
-    with serve(str(files["rows"])) as server:
-        asyncio.run(exchange(server.port, request("predict", b'{"rows":[{"0":1}]}')))
-        for name, content in costly_requests().items():
-            with Probe(server) as probe:
-                status = asyncio.run(exchange(server.port, content))
-                time.sleep(0.1)
-            statuses[status] += 1
-            rows.append(
-                Row(f"malformed: {name}", 1, status >= 500 or status < 0, probe.longest, probe.memory, str(status))
-            )
+@contextmanager
+def serve_both(files: dict[str, Path]) -> Iterator[Server]:
+    """Run a server of both models."""
+    with serve(str(files["rows"]), str(files["posts"])) as server:
+        yield server
+
+
+def send_one_by_one(server: Server, name: str, requests: hostile_requests.Requests, statuses: Sequence[int]) -> Row:
+    """Send each request alone, and return the worst stall and memory of any.
+
+    Wrong is an answer with another status, a long stall, or much memory.
+    """
+    worst, wrong, details = (0.0, ""), 0, []
+    for what, content in requests.items():
+        with Probe(server) as probe:
+            status = asyncio.run(exchange(server.port, content))
+        details.append((probe.longest, probe.memory, status, what))
+        worst = max(worst, (probe.longest, what))
+        is_wrong = status not in statuses or probe.longest > MAX_STALL_SECONDS or probe.memory > MAX_ONE_MB
+        wrong += is_wrong
+        mark = "  wrong" if is_wrong else ""
+        print(f"    {name}, {what}: {status}, {probe.longest:.3f} s, {probe.memory:.0f} MB{mark}", flush=True)
+    memory = max(detail[1] for detail in details)
+    return Row(f"{name}: one by one", len(details), wrong, worst[0], memory, f"longest: {worst[1]}")
+
+
+def try_first(files: dict[str, Path], options: Any) -> list[Row]:
+    """Send a small request to each route of a fresh server."""
+    with serve_both(files) as server:
+        return [send_one_by_one(server, "first", hostile_requests.first_requests(), [200])]
+
+
+def try_allowed(files: dict[str, Path], options: Any) -> list[Row]:
+    """Send the largest allowed requests."""
+    with serve_both(files) as server:
+        return [send_one_by_one(server, "allowed", hostile_requests.allowed_requests(), [200, 202, 413, 422])]
+
+
+def try_malformed(files: dict[str, Path], options: Any) -> list[Row]:
+    """Send malformed bodies."""
+    with serve_both(files) as server:
+        return [send_one_by_one(server, "malformed", hostile_requests.malformed_requests(), [400, 413, 422])]
+
+
+def try_oversized(files: dict[str, Path], options: Any) -> list[Row]:
+    """Send what is larger than allowed; a connection may be cut."""
+    with serve_both(files) as server:
+        return [send_one_by_one(server, "oversized", hostile_requests.oversized_requests(), [0, 404, 413, 431])]
+
+
+def try_crowd(files: dict[str, Path], options: Any) -> list[Row]:
+    """Send 64 costly requests at once: of all kinds, and of each kind that takes the most memory."""
+    kinds = (
+        hostile_requests.allowed_requests,
+        hostile_requests.malformed_requests,
+        hostile_requests.oversized_requests,
+    )
+    contents = {name: content for kind in kinds for name, content in kind().items()}
+    crowds = {"of all kinds": list(contents.values()), **{name: [contents[name]] for name in CROWDED}}
+    rows = []
+    for name, crowd in crowds.items():
+        with serve_both(files) as server, Probe(server) as probe:
+            statuses = Counter(asyncio.run(send_together(server.port, crowd)))
+        wrong = sum(count for status, count in statuses.items() if status == 500 or status < 0)
+        wrong += probe.memory > MAX_ALL_MB
+        note = ", ".join(f"{count} × {status}" for status, count in sorted(statuses.items()))
+        rows.append(Row(f"crowd: 64 at once, {name}", 64, wrong, probe.longest, probe.memory, note))
     return rows
 
 
-def attack_with_crowd(files: dict[str, Path], options: Any) -> list[Row]:
-    """Send 64 costly requests at once."""
-    contents = list(costly_requests().values())
-
-    async def send_all(port: int) -> list[int]:
-        return await asyncio.gather(*(exchange(port, contents[i % len(contents)]) for i in range(64)))
-
-    with serve(str(files["rows"])) as server:
-        with Probe(server) as probe:
-            statuses = Counter(asyncio.run(send_all(server.port)))
-        wrong = sum(count for status, count in statuses.items() if status == 500 or status < 0)
-        return [Row("crowd: 64 at once", 64, wrong, probe.longest, probe.memory, str(dict(sorted(statuses.items()))))]
+async def send_together(port: int, contents: Sequence[bytes]) -> list[int]:
+    """Send 64 requests at once; return their statuses."""
+    return await asyncio.gather(*(exchange(port, contents[i % len(contents)], 90) for i in range(64)))
 
 
-def attack_slowly(files: dict[str, Path], options: Any) -> list[Row]:
+def try_aborted(files: dict[str, Path], options: Any) -> list[Row]:
+    """End requests at any place, with a pause before some ends; the server must answer as before."""
+    rng = random.Random(0)
+    contents = [*hostile_requests.first_requests().values(), *hostile_requests.allowed_requests().values()]
+    good = ask("predict", b'{"rows":[{"0":1}],"top":1}')
+
+    async def abort_one(port: int) -> None:
+        content = rng.choice(contents)
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            writer.write(content[: rng.choice([rng.randrange(len(content)), rng.randrange(300), len(content)])])
+            await asyncio.wait_for(writer.drain(), 1)
+            await asyncio.sleep(rng.choice([0, 0.01, 0.1]))
+        writer.transport.abort()
+
+    async def run(port: int) -> int:
+        for _ in range(options.aborted // 8):
+            await asyncio.gather(*(abort_one(port) for _ in range(8)), return_exceptions=True)
+        await asyncio.sleep(5)
+        return sum([await exchange(port, good) != 200 for _ in range(20)])
+
+    with serve_both(files) as server, Probe(server) as probe:
+        wrong = asyncio.run(run(server.port))
+    wrong += probe.memory > MAX_ALL_MB
+    return [Row("aborted: anywhere", options.aborted, wrong, probe.longest, probe.memory, "then 20 good requests")]
+
+
+def try_slow(files: dict[str, Path], options: Any) -> list[Row]:
     """Open 64 connections that send a byte now and then; all must be gone within 40 s."""
-    body = b'{"rows":[{"0":1}],"top":1}'
-    whole = request("predict", body)
+    body = b'{"rows":[{"0":1}],' + b" " * 200 + b'"top":1}'
+    whole = ask("predict", body)
 
     async def trickle(port: int, first: int) -> float:
         start = time.monotonic()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         ended = asyncio.create_task(reader.read())
         writer.write(whole[:first])
-        for place in range(first, first + 80):
+        for place in range(first, first + 90):
             if ended.done():
                 break
             with suppress(ConnectionError):
@@ -198,41 +223,33 @@ def attack_slowly(files: dict[str, Path], options: Any) -> list[Row]:
 
     with serve(str(files["rows"])) as server, Probe(server) as probe:
         times = asyncio.run(run(server.port))
-    return [
-        Row(
-            "slow: heads and bodies",
-            64,
-            sum(t > 38 for t in times),
-            probe.longest,
-            probe.memory,
-            f"{max(times):.0f} s",
-        )
-    ]
+    wrong = sum(seconds > 40 for seconds in times)
+    return [Row("slow: heads and bodies", 64, wrong, probe.longest, probe.memory, f"cut after {max(times):.0f} s")]
 
 
-def attack_unread(files: dict[str, Path], options: Any) -> list[Row]:
+def try_unread(files: dict[str, Path], options: Any) -> list[Row]:
     """Ask for large answers on 30 connections, four on each, and never read; all must be cut within 60 s."""
     body = json.dumps({"rows": [{"0": 1.0}] * 600, "top": 300}).encode()
 
-    async def ask(port: int) -> bool:
+    async def ask_only(port: int) -> bool:
         _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 12)
-        writer.transport.pause_reading()
-        writer.write(request("predict", body) * 4)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        writer.write(ask("predict", body) * 4)
         for _ in range(120):
             await asyncio.sleep(0.5)
-            with suppress(ConnectionError):
-                writer.write(b" ")
+            writer.write(b" ")
             if writer.transport.is_closing():
                 return True
         writer.transport.abort()
         return False
 
     async def run(port: int) -> list[bool]:
-        return await asyncio.gather(*(ask(port) for _ in range(30)))
+        return await asyncio.gather(*(ask_only(port) for _ in range(30)))
 
     with serve(str(files["rows"])) as server, Probe(server) as probe:
         cut = asyncio.run(run(server.port))
-    return [Row("unread: 30 clients", 30, cut.count(False), probe.longest, probe.memory)]
+    wrong = cut.count(False) + (probe.memory > MAX_ALL_MB)
+    return [Row("unread: 30 clients", 30, wrong, probe.longest, probe.memory)]
 
 
 def apply_load(files: dict[str, Path], options: Any) -> list[Row]:
@@ -240,14 +257,19 @@ def apply_load(files: dict[str, Path], options: Any) -> list[Row]:
     model = load(files["rows"])
     X = np.asarray(make_low_rank(400, 50, 300, rank=5, random_state=0).X)
     with serve(str(files["rows"]), "--workers", "2") as server:
-        mix = MixedLoad(server.port, X, model.decision_function(X), "/v1/models/rows/predict")
-        asyncio.run(mix.run(20.0))  # warm
+        mix = MixedLoad(server.port, X, model.decision_function(X), "/v1/models/rows/predict", options.pause)
+        asyncio.run(mix.run(min(60.0, 20.0 + 6 * options.minutes)))  # warm
         before, mix.met = server.memory(), Counter()
         with Probe(server) as probe:
             asyncio.run(mix.run(60 * options.minutes))
         growth = server.memory() / before - 1
-    note = f"{options.minutes:g} min, memory {growth:+.1%}, 5xx {sum(n for k, n in mix.met.items() if ': 5' in k)}"
-    return [Row("load: two workers", sum(mix.met.values()), len(mix.wrong), probe.longest, None, note)]
+    for problem in mix.wrong[:20]:
+        print(f"    load: {problem}", flush=True)
+    print(f"    load: {dict(sorted(mix.met.items()))}", flush=True)
+    failed = sum(count for what, count in mix.met.items() if ": 5" in what)
+    note = f"{options.minutes:g} min, good {mix.met['good: 200']}, 5xx {failed}, memory {growth:+.1%}"
+    wrong = len(mix.wrong) + (growth > 0.05)
+    return [Row("load: two workers", sum(mix.met.values()), wrong, probe.longest, None, note)]
 
 
 # --- faults of the reviews ------------------------------------------------------------------------------------------
@@ -265,21 +287,48 @@ def wait_for_audit(server: Server) -> list[dict[str, Any]]:
         if time.monotonic() > end:
             raise TimeoutError("the audit takes too long")
         time.sleep(0.2)
-    query = {"least": 0.0, "limit": 100}
-    return httpx.get(f"{server.url}/review/queue", params=query, timeout=30).json()["suggestions"]
+    cards: list[dict[str, Any]] = []
+    for _ in range(10):
+        after = {"after_row": cards[-1]["row"], "after_label": cards[-1]["label"]} if cards else {}
+        query = {"least": 0.0, "limit": 100, **after}
+        cards += httpx.get(f"{server.url}/review/queue", params=query, timeout=30).json()["suggestions"]
+    return cards
 
 
-def decide(url: str, who: str, cards: Sequence[dict[str, Any]], stop: threading.Event, stored: list[str]) -> None:
-    """Decide suggestions one after the other until told to stop; keep the keys that the server acknowledged."""
-    rng = random.Random(who)
-    with httpx.Client(base_url=url, timeout=20) as client:
-        while not stop.is_set():
-            card, key = rng.choice(cards), f"{who}-{rng.getrandbits(64):016x}"
-            body = {"key": key, "row": card["row"], "label": card["label"], "reviewer": who}
-            with suppress(httpx.HTTPError):
-                verdict = rng.choice(["accept", "reject", "skip"])
-                if client.post("/review/verdicts", json={**body, "verdict": verdict}).status_code == 200:
-                    stored.append(key)
+class Reviewer(threading.Thread):
+    """A person who decides suggestions until told to stop, and sends a verdict again until a server stores it."""
+
+    def __init__(self, name: str, cards: Sequence[dict[str, Any]], urls: list[str]) -> None:
+        super().__init__(daemon=True)
+        self.who, self.cards, self.urls, self.rng = name, cards, urls, random.Random(name)
+        self.stored: list[str] = []
+        self.statuses: Counter[int] = Counter()
+        self.stop = threading.Event()
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            card, key = self.rng.choice(self.cards), f"{self.who}-{self.rng.getrandbits(64):016x}"
+            verdict = self.rng.choice(["accept", "reject", "skip"])
+            body = {"key": key, "row": card["row"], "label": card["label"], "reviewer": self.who, "verdict": verdict}
+            while not self.stop.is_set() and not self._send(body):
+                time.sleep(0.02)
+            time.sleep(PAUSE_SECONDS)
+
+    def _send(self, body: dict[str, Any]) -> bool:
+        try:
+            answer = self._client(self.rng.choice(self.urls)).post("/review/verdicts", json=body)
+        except httpx.HTTPError:
+            return False
+        self.statuses[answer.status_code] += 1
+        if answer.status_code == 200:
+            self.stored.append(body["key"])
+        return answer.status_code == 200
+
+    def _client(self, url: str) -> httpx.Client:
+        clients = self.__dict__.setdefault("clients", {})
+        if url not in clients:
+            clients[url] = httpx.Client(base_url=url, timeout=20)
+        return clients[url]
 
 
 def lost_or_doubled(database: Path, stored: Sequence[str]) -> int:
@@ -291,26 +340,39 @@ def lost_or_doubled(database: Path, stored: Sequence[str]) -> int:
 
 
 def kill_reviewing(files: dict[str, Path], options: Any) -> list[Row]:
-    """Kill a review server again and again while four people decide."""
+    """Kill one of two servers on one file again and again, while four people decide."""
     with tempfile.TemporaryDirectory() as folder:
-        database, stored, rng = Path(folder) / "reviews.sqlite", [], random.Random(0)
-        with serve(*review_arguments(files, database)) as server:
-            cards = wait_for_audit(server)
-        for _ in range(options.kills):
-            server, stop = Server(*review_arguments(files, database)), threading.Event()
-            server.wait_until_ready()
-            people = [threading.Thread(target=decide, args=(server.url, who, cards, stop, stored)) for who in PEOPLE]
+        database, rng = Path(folder) / "reviews.sqlite", random.Random(0)
+        first = Server(*review_arguments(files, database))
+        first.wait_until_ready()
+        cards, servers, urls = wait_for_audit(first), [first], [first.url]
+        people = [Reviewer(name, cards, urls) for name in PEOPLE]
+        for person in people:
+            person.start()
+        try:
+            for number in itertools.count(1):
+                servers.append(Server(*review_arguments(files, database)))
+                servers[-1].wait_until_ready()
+                urls.append(servers[-1].url)
+                time.sleep(rng.random())
+                if number > options.kills:
+                    break
+                del urls[0]
+                servers.pop(0).kill()
+        finally:
             for person in people:
-                person.start()
-            time.sleep(0.5 + rng.random())
-            server.process.kill()
-            server.process.wait()
-            stop.set()
+                person.stop.set()
             for person in people:
-                person.join()
-        return [
-            Row(f"killed: kill -9 × {options.kills}, four people", len(stored), lost_or_doubled(database, stored))
-        ]
+                person.join(30)
+            for server in servers:
+                server.kill()
+        stored = [key for person in people for key in person.stored]
+        statuses = sum((person.statuses for person in people), Counter())
+        wrong = lost_or_doubled(database, stored) + sum(
+            n for status, n in statuses.items() if status not in (200, 503)
+        )
+    name = f"killed: kill -9 × {options.kills}, two servers, four people"
+    return [Row(name, len(stored), wrong, note=f"acknowledged verdicts; statuses {dict(statuses)}")]
 
 
 def fill_disk(files: dict[str, Path], options: Any) -> list[Row]:
@@ -319,102 +381,104 @@ def fill_disk(files: dict[str, Path], options: Any) -> list[Row]:
         database, stored, wrong, full = Path(folder) / "reviews.sqlite", [], 0, 0
         with serve(*review_arguments(files, database)) as server:
             cards = wait_for_audit(server)
-        with serve(*review_arguments(files, database), file_limit=300_000) as server, Probe(server) as probe:
-            for number in range(1500):
+        limit = database.stat().st_size + 200_000
+        with serve(*review_arguments(files, database), file_limit=limit) as server, Probe(server) as probe:
+            for number in range(3000):
                 card = cards[number % len(cards)]
                 body = {"key": f"key-{number:08}", "row": card["row"], "label": card["label"], "verdict": "skip"}
                 answer = httpx.post(f"{server.url}/review/verdicts", json=body, timeout=30)
                 if answer.status_code == 200:
                     stored.append(body["key"])
-                else:
-                    full += 1
-                    wrong += answer.status_code != 507 or "error" not in answer.json()
-                    wrong += httpx.get(f"{server.url}/review/state", timeout=30).status_code != 200
+                    continue
+                full += 1
+                wrong += answer.status_code != 507 or "error" not in answer.json()
+                wrong += httpx.get(f"{server.url}/review/state", timeout=30).status_code != 200
                 if full == 20:
                     break
         lost = lost_or_doubled(database, stored)
-        note = f"{len(stored)} stored, {full} answers 507, {lost} lost"
-        return [
-            Row(
-                "full: no space for reviews",
-                len(stored) + full,
-                wrong + lost + (full == 0),
-                probe.longest,
-                None,
-                note,
-            )
-        ]
+    note = f"{len(stored)} stored, {full} answers 507, {lost} lost"
+    return [
+        Row("full: no space for reviews", len(stored) + full, wrong + lost + (full == 0), probe.longest, None, note)
+    ]
 
 
 def lock_reviews(files: dict[str, Path], options: Any) -> list[Row]:
-    """Hold the file of reviews for 8 s: verdicts get a 503 as JSON, and other routes do not wait."""
+    """Hold the file of reviews: verdicts get a 503 as JSON, and other routes do not wait."""
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "reviews.sqlite"
         with serve(*review_arguments(files, database)) as server:
             card = wait_for_audit(server)[0]
+            body = {"key": "key-00000001", "row": card["row"], "label": card["label"], "verdict": "skip"}
             other = sqlite3.connect(database, isolation_level=None)
             other.execute("BEGIN IMMEDIATE")
-            body = {"key": "key-00000001", "row": card["row"], "label": card["label"], "verdict": "skip"}
-            answers: list[httpx.Response] = []
-            ask = lambda: answers.append(httpx.post(f"{server.url}/review/verdicts", json=body, timeout=30))  # noqa: E731
-            people = [threading.Thread(target=ask) for _ in range(50)]
-            for person in people:
-                person.start()
-            slowest = 0.0
-            for _ in range(20):
-                start = time.perf_counter()
-                httpx.get(f"{server.url}/review/state", timeout=30).raise_for_status()
-                slowest = max(slowest, time.perf_counter() - start)
-                time.sleep(0.1)
-            for person in people:
-                person.join()
+            answers, slowest = send_while_locked(server, body)
             other.execute("ROLLBACK")
+            other.close()
             wrong = sum(answer.status_code != 503 or "error" not in answer.json() for answer in answers)
+            wrong += len(answers) != 50
             wrong += httpx.post(f"{server.url}/review/verdicts", json=body, timeout=30).status_code != 200
+    wrong += slowest > MAX_STALL_SECONDS
     return [Row("locked: 50 verdicts", 51, wrong, slowest, None, "stall of /review/state")]
+
+
+def send_while_locked(server: Server, body: dict[str, Any]) -> tuple[list[httpx.Response], float]:
+    """Send a verdict 50 times at once; return the answers, and the longest time of /review/state meanwhile."""
+    answers: list[httpx.Response] = []
+
+    def send() -> None:
+        answers.append(httpx.post(f"{server.url}/review/verdicts", json=body, timeout=30))
+
+    people = [threading.Thread(target=send) for _ in range(50)]
+    for person in people:
+        person.start()
+    slowest = 0.0
+    with httpx.Client(base_url=server.url, timeout=30) as client:
+        time.sleep(1)  # until all are sent
+        for _ in range(20):
+            start = time.perf_counter()
+            client.get("/review/state").raise_for_status()
+            slowest = max(slowest, time.perf_counter() - start)
+            time.sleep(0.1)
+    for person in people:
+        person.join()
+    return answers, slowest
 
 
 # --- faults of files and starts -------------------------------------------------------------------------------------
 
-SAVE_FOREVER = """
-import sys, labelgap
-models = [labelgap.load(path) for path in sys.argv[3:]]
-print("ready", flush=True)
-while True:
-    for model in models:
-        model.save(sys.argv[1], folder=sys.argv[2] == "folder")
-"""
-
 
 def replace_models(files: dict[str, Path], options: Any) -> list[Row]:
     """Load a model while another process replaces it, and is killed at random moments."""
+    models = [load(files["rows"]), BinaryRelevance(loss="squared").fit(np.eye(50), np.eye(50, 300))]
     rows = []
     for kind in ("zip", "folder"):
         with tempfile.TemporaryDirectory() as name:
-            folder, loads, failed, rng = Path(name), 0, 0, random.Random(0)
-            first = load(files["rows"])
-            other = BinaryRelevance(loss="squared").fit(np.eye(50), np.eye(50, 300))
-            first.save(folder / "a")
-            other.save(folder / "b")
-            first.save(folder / "model", folder=kind == "folder")
+            path, loads, failed, rng = Path(name) / "model", 0, 0, random.Random(0)
+            models[0].save(path, folder=kind == "folder")
             for _ in range(options.kills):
-                command = [
-                    sys.executable,
-                    "-c",
-                    SAVE_FOREVER,
-                    *map(str, (folder / "model", kind, folder / "a", folder / "b")),
-                ]
-                writer = subprocess.Popen(command, stdout=subprocess.PIPE)
-                assert writer.stdout is not None
-                writer.stdout.readline()
-                end = time.monotonic() + 0.2 + 0.3 * rng.random()
+                pid = save_forever(models, path, folder=kind == "folder")
+                end = time.monotonic() + 0.05 + 0.3 * rng.random()
                 while time.monotonic() < end:
-                    loads, failed = loads + 1, failed + (not is_loaded(folder / "model", mmap=loads % 2 == 0))
-                writer.kill()
-                writer.communicate()
-                loads, failed = loads + 1, failed + (not is_loaded(folder / "model", mmap=False))
-            rows.append(Row(f"replaced: {kind}, kill -9 × {options.kills}", loads, failed, note="loads"))
+                    loads, failed = loads + 1, failed + (not is_loaded(path, mmap=loads % 2 == 0))
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                loads, failed = loads + 1, failed + (not is_loaded(path, mmap=False))
+            left = len(list(Path(name).iterdir())) - 1
+            note = f"loads; {left} files of killed processes left"
+            rows.append(Row(f"replaced: {kind}, kill -9 × {options.kills}", loads, failed, note=note))
     return rows
+
+
+def save_forever(models: Sequence[Any], path: Path, *, folder: bool) -> int:
+    """Start a process that saves models to a path in turn until it is killed; return its id."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            for model in itertools.cycle(models):
+                model.save(path, folder=folder)
+        finally:
+            os._exit(1)
+    return pid
 
 
 def is_loaded(path: Path, *, mmap: bool) -> bool:
@@ -422,15 +486,16 @@ def is_loaded(path: Path, *, mmap: bool) -> bool:
     try:
         return load(path, mmap=mmap) is not None
     except Exception as error:
-        print(f"{path}: {error}", flush=True)
+        print(f"    {path}: {type(error).__name__}: {error}", flush=True)
         return False
 
 
 def start_often(files: dict[str, Path], options: Any) -> list[Row]:
     """Start a server with reviews for the first time, again and again; each must answer within 60 s."""
-    failed = 0
+    failed, slowest = 0, 0.0
     for _ in range(options.starts):
         with tempfile.TemporaryDirectory() as folder:
+            start = time.monotonic()
             server = Server(*review_arguments(files, Path(folder) / "reviews.sqlite"))
             try:
                 server.wait_until_ready(60)
@@ -438,9 +503,9 @@ def start_often(files: dict[str, Path], options: Any) -> list[Row]:
             except (TimeoutError, httpx.HTTPError):
                 failed += 1
             finally:
-                server.process.kill()
-                server.process.wait()
-    return [Row("starts: first, with --data", options.starts, failed)]
+                server.kill()
+            slowest = max(slowest, time.monotonic() - start)
+    return [Row("starts: first, with --data", options.starts, failed, note=f"slowest {slowest:.0f} s")]
 
 
 def try_files(files: dict[str, Path], options: Any) -> list[Row]:
@@ -452,10 +517,14 @@ def try_files(files: dict[str, Path], options: Any) -> list[Row]:
 
 
 CASES: dict[str, Callable[[dict[str, Path], Any], list[Row]]] = {
-    "malformed": attack_with_malformed,
-    "crowd": attack_with_crowd,
-    "slow": attack_slowly,
-    "unread": attack_unread,
+    "first": try_first,
+    "allowed": try_allowed,
+    "malformed": try_malformed,
+    "oversized": try_oversized,
+    "crowd": try_crowd,
+    "aborted": try_aborted,
+    "slow": try_slow,
+    "unread": try_unread,
     "killed": kill_reviewing,
     "full": fill_disk,
     "locked": lock_reviews,
@@ -470,8 +539,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(CASES), help="cases, separated by commas")
     parser.add_argument("--minutes", type=float, default=1.0, help="of the load")
+    parser.add_argument(
+        "--pause", type=float, default=0.0, help="seconds between the requests of a client of the load"
+    )
     parser.add_argument("--kills", type=int, default=10)
     parser.add_argument("--starts", type=int, default=10)
+    parser.add_argument("--aborted", type=int, default=400)
     parser.add_argument("--files", type=int, default=300)
     options = parser.parse_args(arguments)
     rows: list[Row] = []
@@ -479,8 +552,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         files = make_files(Path(folder))
         for name in options.only.split(","):
             start = time.monotonic()
-            rows += CASES[name](files, options)
+            new = CASES[name](files, options)
+            for row in new:
+                print(f"  {row.name}: tried {row.tried}, wrong {row.wrong}; {row.note}", flush=True)
             print(f"{name}: {time.monotonic() - start:.0f} s", flush=True)
+            rows += new
     shown = [["–" if value is None else value for value in row] for row in rows]
     show("Faults", ["what", "tried", "wrong", "longest stall, s", "memory above idle, MB", ""], shown)
     if any(row.wrong for row in rows):

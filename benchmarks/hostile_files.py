@@ -194,7 +194,7 @@ def special_files(folder: Path) -> Iterator[tuple[Path, Callable[[Path], Any]]]:
     tables = {
         "deep.jsonl": b'{"text": "a", "tags": ' + b"[" * 200_000 + b"]" * 200_000 + b"}\n",
         "surrogate.jsonl": b'{"text": "a", "tags": ["\\ud800"]}\n{"text": "b", "tags": ["x"]}\n',
-        "columns.csv": ",".join(f"c{i}" for i in range(200_000)).encode() + b"\n1\n",
+        "columns.csv": b"text,tags," + ",".join(map(str, range(1_000_000))).encode() + b"\na,b" + b",1" * 1_000_000,
         "quote.csv": b'text,tags\n"' + b"a" * 5_000_000,
         "nul.csv": b"text,tags\n\0\0\0,\0\n",
         "bom.csv": b"\xff\xfet\0e\0x\0t\0",

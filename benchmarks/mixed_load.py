@@ -28,7 +28,8 @@ def content_length(head: bytes) -> int:
 class MixedLoad:
     """Clients of all kinds at once, and what they met; good answers are compared with those of the library."""
 
-    def __init__(self, port: int, X: np.ndarray, decisions: np.ndarray, path: str) -> None:
+    def __init__(self, port: int, X: np.ndarray, decisions: np.ndarray, path: str, pause: float = 0.0) -> None:
+        self._pause = pause  # between two requests of a client
         self._port, self._rows, self._decisions = port, [make_row(row) for row in X], decisions
         self._path, self._until = path, 0.0
         self.met: Counter[str] = Counter()
@@ -47,6 +48,7 @@ class MixedLoad:
             try:
                 for _ in range(50 if kind == self._good else 1):
                     await asyncio.wait_for(kind(reader, writer), 60)
+                    await asyncio.sleep(self._pause)
             except (ConnectionError, asyncio.IncompleteReadError) as error:
                 self.met[f"{kind.__name__}: {type(error).__name__}"] += 1
                 if kind == self._good:
@@ -54,7 +56,7 @@ class MixedLoad:
             finally:
                 writer.close()
             if kind != self._good:
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02 + 10 * self._pause)
 
     def _request(self, body: bytes) -> bytes:
         head = f"POST {self._path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,10 @@ class Server:
         command = [sys.executable, "-m", "labelgap", "serve", *arguments, "--port", "0", "--json"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limit_files)
         assert self.process.stdout is not None
-        self.url = json.loads(self.process.stdout.readline())["url"]
+        line = self.process.stdout.readline()
+        if not line:
+            raise TimeoutError(f"the server ended with the code {self.process.wait()}")
+        self.url = json.loads(line)["url"]
         self.port = int(self.url.rpartition(":")[2])
 
     def wait_until_ready(self, seconds: float = 120) -> None:
@@ -70,8 +74,12 @@ class Server:
         try:
             self.process.wait(40)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """End the server as a crash would."""
+        self.process.kill()
+        self.process.wait()
 
 
 @contextmanager
@@ -89,27 +97,30 @@ class Probe:
     """Asks /health every 20 ms in a thread, and keeps the longest time that an answer took."""
 
     def __init__(self, server: Server) -> None:
-        self._server, self._stop, self.longest = server, threading.Event(), 0.0
+        self._server, self._stop, self.longest, self.memory = server, threading.Event(), 0.0, 0.0
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def _run(self) -> None:
-        with httpx.Client(base_url=self._server.url, timeout=120) as client:
-            while not self._stop.wait(0.02):
-                start = time.perf_counter()
-                with suppress(httpx.HTTPError):
-                    client.get("/health")
-                self.longest = max(self.longest, time.perf_counter() - start)
+        client = HTTPConnection("127.0.0.1", self._server.port, timeout=120)
+        while not self._stop.wait(0.02):
+            start = time.perf_counter()
+            try:
+                client.request("GET", "/health")
+                client.getresponse().read()
+            except (OSError, HTTPException):
+                client.close()
+            self.longest = max(self.longest, time.perf_counter() - start)
+        client.close()
 
     def __enter__(self) -> Probe:
-        self.before = self._server.memory()
-        self._server.forget_peak()
         self._thread.start()
-        time.sleep(0.3)
-        self.longest = 0.0
+        time.sleep(0.2)
+        self.before, self.longest = self._server.memory(), 0.0
+        self._server.forget_peak()
         return self
 
     def __exit__(self, *_: Any) -> None:
-        time.sleep(0.3)
+        time.sleep(0.2)
         self._stop.set()
         self._thread.join()
         self.memory = max(0.0, self._server.memory("VmHWM") - self.before)

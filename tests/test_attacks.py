@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import html
 import json
+import random
 import socket
 import threading
 import time
+import tracemalloc
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
-from labelgap import LEML
+from labelgap import LEML, BinaryRelevance, Tagger, explain
+from labelgap.estimators.tagger import HTML_TAG, without_markup
+from labelgap.gaps import explanations
 from labelgap.runtime import workers
 from labelgap.serve import Settings, bodies, create_app, middleware, protocol
 from labelgap.serve import app as app_module
 from labelgap.serve.bodies import parse_body
 from labelgap.serve.jobs import Job
 from labelgap.serve.schemas import ApiError, CheckLabelsRequest, CompleteRequest, PredictRequest
+from labelgap.serve.scoring import Predictor, RequestRows
+from labelgap.serve.served_models import ServedModel
 
 HEAD = b"POST /v1/models/m/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
@@ -86,10 +93,61 @@ def test_a_body_of_a_million_wrong_items_is_refused_at_the_first():
         parse_body(PredictRequest, b'{"texts":[' + b"1," * 400_000 + b"1]}")
     with pytest.raises(ApiError, match=r"^labels\.0\.0: pass a string or an integer"):
         parse_body(CheckLabelsRequest, b'{"texts":["a"],"labels":[[' + b"{}," * 50_000 + b"{}]]}")
+    with pytest.raises(ApiError, match="250000 keys"):
+        parse_body(PredictRequest, b'{"rows":[{' + b'"a":1,' * 300_000 + b'"b":1}]}')
     keys = ",".join(f'"k{i}":1' for i in range(100_000))
     with pytest.raises(ApiError, match="there is no such field"):
         parse_body(PredictRequest, f"{{{keys}}}".encode())
     assert time.process_time() - start < 5  # it took a minute
+
+
+def test_tags_that_do_not_end_take_linear_time():
+    start = time.process_time()
+    for text in ("<a" * 500_000, "<a" * 500_000 + ">", "&#" + "1" * 500_000 + ";", "&" * 500_000):
+        without_markup(text)
+    assert time.process_time() - start < 3  # a tenth of the first took 6 s, in which no other thread ran
+    assert without_markup("&#" + "1" * 5000 + "; a") == "\ufffd a"  # as html.unescape reads fewer digits
+    rng = random.Random(0)
+    for _ in range(500):
+        text = "".join(rng.choices("<>a/! &;", k=20))
+        assert without_markup(text) == html.unescape(HTML_TAG.sub(" ", text))
+
+
+def test_one_long_text_takes_no_memory_for_the_others():
+    texts = ["oven cake", "bacon grill", "oven bread", "bacon steak"] * 5
+    tagger = Tagger(BinaryRelevance(1.0)).fit(texts, [["baking"] if "oven" in text else ["meat"] for text in texts])
+    predict = Predictor(ServedModel("m", tagger), Settings())
+    requests = [RequestRows("texts", ["oven"] * 999 + ["word " * 20_000], 1)]
+    predict(requests)
+    tracemalloc.start()
+    try:
+        assert b'"baking"' in predict(requests)[0]
+        assert tracemalloc.get_traced_memory()[1] < 30 << 20  # an array of texts of one length has 400 MB
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_explanation_of_many_features_takes_bounded_memory(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((20, 3000))
+    model = BinaryRelevance(loss="squared").fit(X, (X[:, :2] > 0).astype(int))
+    tracemalloc.start()
+    try:
+        whole = explain(model, X[:1], 1, top=3000)
+        assert (
+            tracemalloc.get_traced_memory()[1] < 200 << 20
+        )  # all rows without one feature have 100 MB, in four copies
+    finally:
+        tracemalloc.stop()
+    weights = dict(whole.features)
+    without = X[:1].copy()
+    without[0, 7] = 0
+    expected = model.decision_function(X[:1])[0, 1] - model.decision_function(without)[0, 1]
+    assert weights["feature 7"] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+    monkeypatch.setattr(explanations, "MAX_BLOCK_VALUES", 7 * 3000)
+    blockwise = dict(explain(model, X[:1], 1, top=3000).features)
+    assert blockwise == pytest.approx(weights, rel=1e-4, abs=1e-5)
+    assert explain(model, np.zeros((1, 3000)), 1).features == []
 
 
 def test_brackets_within_texts_are_no_lists():
@@ -193,7 +251,7 @@ def test_an_endless_head_is_cut(model, first, piece):
     assert received == b"" or received.split()[1] in (b"431", b"422")
 
 
-def test_a_client_that_does_not_read_is_cut_off(model, monkeypatch):
+def test_a_client_that_does_not_read_is_cut_off(model, monkeypatch, caplog):
     monkeypatch.setattr(protocol, "HEADER_TIMEOUT_SECONDS", 0.5)
     monkeypatch.setattr(middleware, "PIECE_BYTES", 1 << 14)
     body = json.dumps({"rows": [{"0": 1.0}] * 1000, "top": 30}).encode()
@@ -215,12 +273,31 @@ def test_a_client_that_does_not_read_is_cut_off(model, monkeypatch):
     run_server(app, scenario)
     assert max(counts) > 1_000_000
     assert counts[-1] == 0
+    assert not caplog.records  # its further requests are dropped, and do not fail
 
 
 def test_two_host_headers_are_refused(model):
     head = b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n"
     received, _ = run_server(create_app({"m": model}), lambda port: send_until_cut(port, head, b"", 0))
     assert received.split()[1] == b"421"
+
+
+def test_every_token_is_compared_whole(model, monkeypatch):
+    lengths = []
+
+    def compare(a, b):
+        lengths.append((len(a), len(b)))
+        return a == b
+
+    monkeypatch.setattr(middleware.hmac, "compare_digest", compare)
+    guard = create_app(
+        {"m": model}, settings=Settings(token="abc", tokens=(("Anna", "abcd"), ("Ben", "x" * 90)))
+    ).guard
+    for sent, name in [(b"abc", ""), (b"abcd", "Anna"), (b"x" * 90, "Ben"), (b"ab", None), (b"", None)]:
+        assert guard._find_name(b"Bearer " + sent) == name
+        assert guard._find_name(b"Basic " + sent) is None
+    assert len(lengths) == 10 * 3  # none is left out, whichever is right
+    assert set(lengths) == {(32, 32)}
 
 
 def test_the_controller_of_threads_exists_before_a_job_has_one():

@@ -190,6 +190,33 @@ def test_a_locked_or_damaged_or_foreign_file_is_one_error_at_the_start(tmp_path,
         Store(path, IDENTITY)
 
 
+def test_writers_wait_for_a_locked_file_together(store, monkeypatch):
+    monkeypatch.setattr(store_module, "BUSY_SECONDS", 0.5)
+    other = locked(store.path)
+    start = time.monotonic()
+    with ThreadPoolExecutor(8) as pool:
+        writers = [pool.submit(store.add, f"key-{n}", CELLS[1], "accept") for n in range(8)]
+        errors = [writer.exception() for writer in writers]
+    assert all(isinstance(error, StoreBusy | sqlite3.OperationalError) for error in errors)
+    assert time.monotonic() - start < 2.5  # and not eight times 0.5 s and the time of the pool
+    other.execute("ROLLBACK")
+    other.close()
+    store.add("key-9", CELLS[1], "accept")
+    assert [entry.entry_id for entry in store.log()] == ["key-9"]
+
+
+def test_a_file_that_is_read_only_is_refused_at_the_start(tmp_path, monkeypatch):
+    path, connect = tmp_path / "reviews.sqlite", sqlite3.connect
+    Store(path, IDENTITY).close()
+    before = path.read_bytes()
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda path, **options: connect(f"file:{path}?mode=ro", uri=True, **options)
+    )
+    with pytest.raises(OSError, match=r"readonly database.*check that you may write it"):
+        Store(path, IDENTITY)
+    assert path.read_bytes() == before
+
+
 @pytest.mark.parametrize("limit", [50, 200])
 def test_a_full_disk_loses_nothing_that_was_acknowledged(tmp_path, limit):
     path = tmp_path / "reviews.sqlite"

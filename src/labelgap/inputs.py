@@ -22,7 +22,7 @@ from labelgap.datasets.documents import (
     read_rows,
     split_tag_column,
 )
-from labelgap.datasets.tables import Record, find_column, guess_table_format
+from labelgap.datasets.tables import Record, find_column, find_columns, guess_table_format, list_columns
 from labelgap.datasets.tag_columns import choose_form
 from labelgap.estimators import MultiLabelEstimator, Tagger, load
 from labelgap.observations import encode_tags
@@ -216,21 +216,24 @@ def find_table_columns(path: Path, rows: Sequence[Record], columns: TableColumns
     values. Raise ValueError if there is none to guess.
     """
     names = list(rows[0])
-    listing = f"It has the columns {', '.join(map(repr, names))}."
+    listing = f"It has the columns {list_columns(names)}."
     id_column = find_column(path, columns.id, names) if columns.id else next(iter(_guess_names(names, ID_NAMES)), "")
     tags = find_column(path, columns.tags, names) if columns.tags else ""
-    label_columns = [find_column(path, name, names) for name in columns.label_columns]
-    text_columns = [find_column(path, name, names) for name in columns.text_columns]
-    others = [name for name in names if name not in {id_column, *text_columns} and "," not in name]
+    label_columns = find_columns(path, columns.label_columns, names)
+    text_columns = find_columns(path, columns.text_columns, names)
+    taken = {id_column, *text_columns}
+    others = [name for name in names if name not in taken and "," not in name]
     if labels and not tags and not label_columns:
         tags = next(iter(_guess_names(others, TAG_NAMES)), "")
-        label_columns = [] if tags else [name for name in find_label_columns(rows) if name in others]
+        free = set(others)
+        label_columns = [] if tags else [name for name in find_label_columns(rows) if name in free]
         if not tags and not label_columns:
             raise ValueError(
                 f"{path} is a table; say where its labels are: --tags COLUMN, or --labels COLUMN,COLUMN. {listing}"
             )
     if not text_columns:
-        others = [name for name in others if name not in {tags, *label_columns}]
+        taken = {tags, *label_columns}
+        others = [name for name in others if name not in taken]
         text_columns = _guess_names(others, TEXT_NAMES) or (others if len(others) == 1 else [])
         if not text_columns:
             raise ValueError(f"{path} is a table; say which columns hold the text: --text title,content. {listing}")

@@ -212,8 +212,10 @@ def _check_labels(lines: LineReader, matrix: Any, line_numbers: list[int], names
 
 _QUOTED = r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\""
 _ATTRIBUTE = re.compile(rf"@attribute\s+({_QUOTED}|[^\s'\"{{][^\s{{]*)(?:\s+|(?={{))(.+)", re.IGNORECASE)
-_TOKEN = re.compile(rf"\s*({_QUOTED}|[^,'\"]*?)\s*(?:,|$)")
-_ITEM = re.compile(rf"\s*([^\s,'\"]+)\s+({_QUOTED}|[^,'\"]*?)\s*(?:,|$)")
+# The quantifiers give nothing back: otherwise a quote after many blanks takes cubic time to refuse.
+_WORDS = r"[^\s,'\"]*+(?:\s++[^\s,'\"]++)*+"
+_TOKEN = re.compile(rf"\s*+({_QUOTED}|{_WORDS})\s*+(?:,|$)")
+_ITEM = re.compile(rf"\s*+([^\s,'\"]++)\s++({_QUOTED}|{_WORDS})\s*+(?:,|$)")
 _MAX_FLOAT32 = float(np.finfo(np.float32).max)
 _MAX_CACHED_LENGTH = 4
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from labelgap.datasets.file_io import PathLike
 from labelgap.datasets.records import Matrix
-from labelgap.datasets.tables import Record, find_column, read_records
+from labelgap.datasets.tables import Record, find_column, find_columns, read_records
 from labelgap.datasets.tag_columns import split_tags
 from labelgap.observations import encode_tags
 
@@ -78,11 +78,9 @@ def read_documents(
     if tags is not None and labels is not None:
         raise ValueError("tags= and labels= are two ways to pass labels; use only one.")
     rows = read_rows(path, delimiter=delimiter, encoding=encoding)
-    texts = join_texts(
-        rows, [find_column(path, name, rows[0]) for name in ([text] if isinstance(text, str) else text)]
-    )
+    texts = join_texts(rows, find_columns(path, [text] if isinstance(text, str) else text, rows[0]))
     if labels is not None:
-        columns = [find_column(path, name, rows[0]) for name in labels]
+        columns = find_columns(path, labels, rows[0])
         return Documents(texts, parse_label_columns(path, rows, columns), columns, rows)
     if tags is None:
         return Documents(texts, None, None, rows)

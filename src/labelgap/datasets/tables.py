@@ -7,7 +7,8 @@ import difflib
 import io
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import IO, Any
@@ -19,6 +20,7 @@ Record = dict[str, Any]
 
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE_CHARACTERS, SAMPLE_ROWS = 1 << 18, 50  # from which the delimiter is found
+MAX_LISTED, MAX_COMPARED = 50, 5_000  # columns in a message, and those among which a similar name is looked for
 
 
 def guess_table_format(path: PathLike) -> str | None:
@@ -74,7 +76,7 @@ def write_records(
         writer(stream, list(columns), rows, delimiter)
 
 
-def find_column(path: PathLike, name: str, columns: Iterable[str]) -> str:
+def find_column(path: PathLike, name: str, columns: Collection[str]) -> str:
     """Return the column of a name, in any case; raise ValueError with a similar name if there is none.
 
     >>> find_column("a.csv", "title", ["Id", "Title"])
@@ -84,18 +86,39 @@ def find_column(path: PathLike, name: str, columns: Iterable[str]) -> str:
         ...
     ValueError: a.csv has no column 'titel'; did you mean 'Title'? It has 'Id', 'Title'.
     """
-    columns = list(columns)
-    if name in columns:
-        return name
+    return find_columns(path, [name], columns)[0]
+
+
+def find_columns(path: PathLike, names: Iterable[str], columns: Collection[str]) -> list[str]:
+    """Return the columns of some names as :func:`find_column` does, in linear time."""
+    exact = set(columns)
     folded: dict[str, list[str]] = {}
-    for column in columns:
-        folded.setdefault(column.strip().casefold(), []).append(column)
-    matches = folded.get(name.strip().casefold(), [])
-    if len(matches) == 1:
-        return matches[0]
-    similar = matches or [folded[key][0] for key in difflib.get_close_matches(name.casefold(), folded, 1)]
-    hint = f"did you mean {' or '.join(map(repr, similar))}? It" if similar else "it"
-    raise ValueError(f"{path} has no column {name!r}; {hint} has {', '.join(map(repr, columns))}.")
+
+    def find(name: str) -> str:
+        if name in exact:
+            return name
+        if not folded:
+            for column in columns:
+                folded.setdefault(column.strip().casefold(), []).append(column)
+        matches = folded.get(name.strip().casefold(), [])
+        if len(matches) == 1:
+            return matches[0]
+        compared = islice(folded, MAX_COMPARED)
+        similar = matches or [folded[key][0] for key in difflib.get_close_matches(name.casefold(), compared, 1)]
+        hint = f"did you mean {' or '.join(map(repr, similar))}? It" if similar else "it"
+        raise ValueError(f"{path} has no column {name!r}; {hint} has {list_columns(columns)}.")
+
+    return [find(name) for name in names]
+
+
+def list_columns(columns: Collection[str]) -> str:
+    """Return the names of columns for an error message; of many the first.
+
+    >>> list_columns(["id", "text"]), list_columns([str(i) for i in range(1000)])[-22:]
+    ("'id', 'text'", "'48', '49' and 950 more")
+    """
+    more = f" and {len(columns) - MAX_LISTED} more" if len(columns) > MAX_LISTED else ""
+    return ", ".join(map(repr, islice(columns, MAX_LISTED))) + more
 
 
 def find_delimiter(text: str, default: str = ",") -> str:
@@ -146,7 +169,7 @@ def _name_fields(path: PathLike, reader: Any, delimiter: str) -> Iterator[Record
     names = next(reader, None)
     if not names:
         raise ValueError(f"{path} is empty; its first line must name the columns.")
-    duplicates = {name for name in names if names.count(name) > 1}
+    duplicates = [name for name, count in Counter(names).items() if count > 1]
     if duplicates:
         raise ValueError(f"{path} names the column {min(duplicates)!r} twice; give each its own name.")
     for values in reader:

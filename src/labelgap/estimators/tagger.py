@@ -31,6 +31,7 @@ from labelgap.runtime import progress
 
 MIN_CALIBRATED_ROWS = 50  # of a fit that calibrates without being asked to
 HTML_TAG = re.compile(r"<[a-zA-Z/!][^>]*>")
+LONG_REFERENCE = re.compile(r"&#[0-9]{4000,}+;?")  # to no character; Python does not convert so many digits
 
 
 # Words may contain punctuation (can't, cooking-time, node.js) and end with + or # (c++, c#).
@@ -376,7 +377,8 @@ def without_markup(text: str) -> str:
     >>> without_markup("<p>Salt &amp; <b>Pepper</b>: 1 < 2</p>")
     ' Salt &  Pepper : 1 < 2 '
     """
-    return html.unescape(HTML_TAG.sub(" ", text))
+    end = text.rfind(">") + 1  # no tag ends after it, and to look for one behind each "<" takes quadratic time
+    return html.unescape(LONG_REFERENCE.sub("\N{REPLACEMENT CHARACTER}", HTML_TAG.sub(" ", text[:end]) + text[end:]))
 
 
 def plain_text(text: str) -> str:

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from labelgap.estimators import Tagger
 from labelgap.observations import Labels, as_labels
 
+MAX_BLOCK_VALUES = 2_000_000  # of the rows that are scored together; they would grow with the square of a text
 MAX_LABELS = 12_000  # of LabelCooccurrence, which inverts a matrix of labels × labels
 
 
@@ -137,15 +138,21 @@ def _prepare_row(model: Any, row: Any) -> tuple[sp.csr_array, Any, Callable[[int
 
 def _remove_features(model: Any, x: sp.csr_array, column: int) -> tuple[float, NDArray]:
     """Return the decision value of a row, and its decrease without each non-zero feature."""
-    count = x.nnz
-    rows = sp.csr_array(sp.vstack([x, *[x] * count])) if count else x
-    rows = sp.csr_array(rows, copy=True)
-    rows.data[count + np.arange(count) * (count + 1)] = 0
-    rows.eliminate_zeros()
-    cells = sp.csr_array((np.ones(count + 1, bool), np.full(count + 1, column), np.arange(count + 2)))
-    cells.resize((count + 1, model.n_labels_))
-    scores = model.known_scores(rows, Labels.of_patterns(cells, cells)).data.astype(float)
-    return float(scores[0]), scores[0] - scores[1:]
+    size = max(1, MAX_BLOCK_VALUES // max(x.nnz, 1))
+    blocks = [_score_without(model, x, column, range(i, min(i + size, x.nnz))) for i in range(0, x.nnz, size)]
+    whole = _score_without(model, x, column, range(-1, 0))[0]
+    return float(whole), whole - np.concatenate([*blocks, []])
+
+
+def _score_without(model: Any, x: sp.csr_array, column: int, places: range) -> NDArray:
+    """Return the decision values of a row without each of some stored values; the place −1 removes nothing."""
+    n = len(places)
+    rows = sp.csr_array((np.tile(x.data, n), np.tile(x.indices, n), np.arange(n + 1) * x.nnz), (n, x.shape[1]))
+    if places.start >= 0:
+        rows.data[np.arange(n) * x.nnz + np.asarray(places)] = 0
+        rows.eliminate_zeros()
+    cells = sp.csr_array((np.ones(n, bool), np.full(n, column), np.arange(n + 1)), (n, model.n_labels_))
+    return model.known_scores(rows, Labels.of_patterns(cells, cells)).data.astype(float)
 
 
 class LabelCooccurrence:

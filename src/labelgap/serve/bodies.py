@@ -23,6 +23,7 @@ from labelgap.serve.schemas import ApiError
 
 MAX_CONTAINERS = 200_000  # lists and objects in a body; each takes twenty times as much memory as its text
 MAX_VALUES = 500_000  # of a body; more are not parsed, since nothing else runs while Python builds them
+MAX_PAIRS = 250_000  # of keys and values, which take longer
 NoneType = type(None)
 _PLAIN = {float: (float, int), int: (int,), str: (str,), bool: (bool,), NoneType: (NoneType,)}
 _KINDS = {float: "a number", int: "an integer", str: "a string", bool: "true or false", NoneType: "null"}
@@ -56,18 +57,20 @@ def _invalid(where: str, message: str) -> ApiError:
 
 
 def _check_structure(body: bytes) -> None:
-    """Raise a 413 for a body with too many values, lists and objects, before memory is taken for them."""
-    if _is_small(body.count(b"[") + body.count(b"{"), body.count(b",")):
+    """Raise a 413 for a body with too many values, keys, lists and objects, before memory is taken for them."""
+    if _is_small(*map(body.count, (b"[", b"{", b",", b":"))):
         return
     marks = np.bincount(_bytes_outside_strings(body), minlength=256)
-    if not _is_small(marks[ord("[")] + marks[ord("{")], marks[ord(",")]):
+    if not _is_small(*(marks[ord(mark)] for mark in "[{,:")):
         raise ApiError(
-            413, "too_many", f"The body has over {MAX_VALUES} values, or {MAX_CONTAINERS} lists; send fewer rows."
+            413,
+            "too_many",
+            f"The body has over {MAX_VALUES} values, {MAX_PAIRS} keys or {MAX_CONTAINERS} lists; send fewer rows.",
         )
 
 
-def _is_small(n_containers: int, n_commas: int) -> bool:
-    return n_containers <= MAX_CONTAINERS and n_commas <= MAX_VALUES
+def _is_small(n_lists: int, n_objects: int, n_commas: int, n_colons: int) -> bool:
+    return n_lists + n_objects <= MAX_CONTAINERS and n_commas <= MAX_VALUES and n_colons <= MAX_PAIRS
 
 
 def _bytes_outside_strings(body: bytes) -> Any:

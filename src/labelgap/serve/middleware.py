@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
 import logging
 import os
@@ -194,7 +195,8 @@ class Guard:
         self._app, self._settings, self._metrics = app, settings, metrics
         self._open_paths, self._hosts = open_paths, settings.allowed_hosts
         self._logged_paths = logged_paths
-        self._names = settings.names
+        # Digests have one length, so that the time of a comparison does not tell the length of a token.
+        self._names = {_digest(secret): name for secret, name in settings.names.items()}
         self._budget = MemoryBudget(settings.max_memory)
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -275,9 +277,9 @@ class Guard:
     def _find_name(self, authorization: bytes) -> str | None:
         """Return the name behind a token, or None; the time does not tell how much of a token is right."""
         scheme, _, token = authorization.partition(b" ")
-        token, matching = token.strip(), None
-        for secret, name in self._names.items():
-            if hmac.compare_digest(token, secret):
+        digest, matching = _digest(token.strip()), None
+        for other, name in self._names.items():
+            if hmac.compare_digest(digest, other):
                 matching = name
         return matching if scheme.lower() == b"bearer" else None
 
@@ -360,6 +362,10 @@ class RequestWatch:
     def _cancel(self, reason: Exception) -> None:
         self._reason = reason
         self._task.cancel()
+
+
+def _digest(secret: bytes) -> bytes:
+    return hashlib.sha256(secret).digest()
 
 
 def _host_name(headers: dict[bytes, bytes]) -> str:

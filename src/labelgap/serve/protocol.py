@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from functools import cache
 from typing import Any
 
@@ -30,12 +31,20 @@ class ConnectionLimits:
     _refused = False
 
     def connection_made(self, transport: Any) -> None:
+        self._unanswered: deque[Any] = deque()  # cycles of requests, in the order in which they came
         super().connection_made(transport)  # type: ignore[misc]
         self._set_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deadline.cancel()
+        self._disconnect()
         super().connection_lost(exc)  # type: ignore[misc]
+
+    def _disconnect(self) -> None:
+        """Let all requests know that nobody reads their answers; uvicorn tells only the one that came last."""
+        for cycle in self._unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
 
     # --- heads ------------------------------------------------------------------------------------------------------
 
@@ -54,6 +63,7 @@ class ConnectionLimits:
     def on_headers_complete(self) -> None:
         self._brought_body = True
         super().on_headers_complete()  # type: ignore[misc]
+        self._unanswered.append(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         self._brought_body = True
@@ -81,6 +91,7 @@ class ConnectionLimits:
     # --- idle connections and clients that do not read --------------------------------------------------------------
 
     def on_response_complete(self) -> None:
+        self._unanswered.popleft()
         self._set_deadline()
         super().on_response_complete()  # type: ignore[misc]
 
@@ -94,6 +105,7 @@ class ConnectionLimits:
         unread = self.transport.get_write_buffer_size()
         if unread:
             if unread >= self._unread > 0:
+                self._disconnect()
                 self.transport.abort()
                 return
         elif self.cycle is None or self.cycle.response_complete:

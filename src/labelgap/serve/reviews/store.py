@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -324,8 +325,7 @@ class Store:
         if not self._writers.acquire(blocking=False):
             raise StoreBusy("Too many verdicts wait for the file of reviews; try again.")
         try:
-            with self._lock:
-                self._connection.execute("BEGIN IMMEDIATE")
+            with self._locked_file():
                 self._transaction_thread = threading.get_ident()
                 try:
                     yield
@@ -338,6 +338,20 @@ class Store:
                 self._check_files()
         finally:
             self._writers.release()
+
+    @contextmanager
+    def _locked_file(self) -> Iterator[None]:
+        """Begin a transaction; other threads and other processes together are waited for at most BUSY_SECONDS."""
+        end = time.monotonic() + BUSY_SECONDS
+        if not self._lock.acquire(timeout=BUSY_SECONDS):
+            raise StoreBusy("Another program uses the file of reviews; nothing was stored.")
+        try:
+            left = max(0, int(1000 * (end - time.monotonic())))
+            self._connection.execute(f"PRAGMA busy_timeout = {left}")
+            self._connection.execute("BEGIN IMMEDIATE")
+            yield
+        finally:
+            self._lock.release()
 
     def _check_files(self) -> None:
         """Raise StoreUnavailable if the file or its log has lost its name: its content vanishes when it is closed."""
@@ -363,17 +377,16 @@ class Store:
             if is_new:
                 self._execute_all(SCHEMA)
                 self._execute_all(REVIEWERS)
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
                 self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._connection.executemany("INSERT INTO meta VALUES (?, ?)", identity.items())
             elif version == 1 and self._value("PRAGMA application_id") == APPLICATION_ID:
                 self._execute_all(REVIEWERS)
                 self._execute_all(VIEWS)
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             elif version != SCHEMA_VERSION or self._value("PRAGMA application_id") != APPLICATION_ID:
                 raise ValueError(
                     f"{self.path} is not a file of reviews of this version; pass another --reviews FILE."
                 )
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # fails for a file that is read-only
             for name, value in identity.items():
                 if self.meta(name) != value:
                     raise ValueError(
@@ -402,7 +415,9 @@ def _entry_conflict(existing: Review) -> EntryConflict:
 
 
 def _cannot_use(path: Path | str, error: sqlite3.Error) -> OSError:
-    return OSError(f"--reviews {path} cannot be used ({error}); see whether another program has it.")
+    return OSError(
+        f"--reviews {path} cannot be used ({error}); check that you may write it, and that no other program has it."
+    )
 
 
 def _connect(path: Path | str) -> sqlite3.Connection:
