@@ -188,6 +188,26 @@ def test_evaluate(folder):
     assert {"P@3", "nDCG@3", "Hamming", "AUC"} <= found.keys()
 
 
+def test_evaluate_estimates_the_figures_of_the_true_tags(folder):
+    """Of the tags of test posts some are removed: the plain figures fall, their estimates do not."""
+    rows, rng = list(posts(200, seed=1)), np.random.default_rng(0)
+    write_records(folder / "whole.csv", ["id", "title", "body", "tags"], rows)
+    thinned = [[*row[:3], " ".join(tag for tag in row[3].split() if rng.random() < 0.6)] for row in rows]
+    write_records(folder / "thinned.csv", ["id", "title", "body", "tags"], thinned)
+    evaluate = ["evaluate", folder / "thinned.csv", "--model", folder / "model", "--written-share"]
+    whole = as_json("evaluate", folder / "whole.csv", "--model", folder / "model")
+    found, wide = as_json(*evaluate, 0.6), as_json(*evaluate, "0.55,0.65")
+    low, high = found["P@1 of true labels, 95 % interval"]
+    assert low <= whole["P@1"] <= high
+    assert found["micro F1 of true labels"] == pytest.approx(whole["micro F1"], abs=0.1)
+    assert found["micro F1"] < found["micro F1 of true labels"]
+    low, high = wide["P@1 of true labels, 95 % interval"]
+    assert low < found["P@1 of true labels, 95 % interval"][0]
+    refused = labelgap(*evaluate, 0.05)
+    assert refused.exit_code == 1
+    assert "the written labels contradict" in refused.output
+
+
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_labels_that_the_model_does_not_know_are_left_out(folder):
     write_records(folder / "odd.csv", ["title", "body", "tags"], [["bacon", "steak", "meat unheard-of"]])
@@ -455,6 +475,7 @@ WRONG_OPTIONS = [
         "--tpo (Possible options: --output, --top",
     ),
     (["audit", "posts.csv", "--model", "model", "--min-probability", "nan"], "nan"),
+    (["evaluate", "posts.csv", "--model", "model", "--written-share", "2"], "--written-share 2 is no share"),
     (["audit", "posts.csv", "--model", "model", "--min-probability", "2"], "'--min-probability'"),
     (["tune", *FIT[1:], "--share", "nan"], "nan is not a finite number"),
     (["predct"], "No such command 'predct'. Did you mean 'predict'"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -12,6 +10,7 @@ from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier
@@ -22,13 +21,29 @@ from sklearn.utils import check_random_state
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
 from labelgap.calibration import Calibration
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.calibration.written import estimate_written, extend_plateau, standard_error
+from labelgap.calibration.written import bound_odds, count_before, estimate_written, group_labels
 from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
-from labelgap.gaps import LabelCooccurrence, audit, calibration_error, complete, reliability
-from labelgap.gaps.auditing import estimate_wrong
+from labelgap.gaps import (
+    LabelCooccurrence,
+    Suggestions,
+    audit,
+    calibration_error,
+    complete,
+    draw_probe,
+    estimate_from_probe,
+    recalibrate,
+    reliability,
+)
 from labelgap.gaps.filling import HeldOutCells, choose_thresholds, score_held_out
-from labelgap.gaps.out_of_fold import check_labels, compute_scores, prepare_folds, score_out_of_fold
+from labelgap.gaps.out_of_fold import (
+    check_labels,
+    compute_scores,
+    draw_folds,
+    find_units,
+    prepare_folds,
+    score_out_of_fold,
+)
 
 
 class Knows(BaseEstimator):
@@ -276,74 +291,176 @@ def test_a_seed_makes_an_audit_repeatable():
         np.testing.assert_array_equal(mine, other)
 
 
-def test_the_share_written_by_hand():
-    """Of the fifty surest cells 30 are written; all 20 of the first label are, so its share is above the others."""
-    labels = Labels(sp.csr_array(np.ones((60, 2))))
-    positive = np.concatenate([np.ones(20, bool), np.arange(30) < 10, np.zeros(10, bool)])
-    cells = ScoredCells(
-        np.arange(60), np.repeat([0, 1, 1], [20, 30, 10]), np.zeros(60), positive, np.ones(60), np.zeros(60, bool)
-    )
-    overall, _, found, _ = estimate_written(cells, np.repeat([0.9, 0.1], [50, 10]), labels)
-    assert overall == 30 / 50
-    np.testing.assert_allclose(found, [(20 + 200 * overall) / 220, (10 + 200 * overall) / 230])
+def cells_of(scores, written, labels=None, weights=None):
+    """Cells with these scores, one in each row."""
+    m = len(scores)
+    labels = np.zeros(m, int) if labels is None else labels
+    weights = np.ones(m) if weights is None else weights
+    return ScoredCells(np.arange(m), labels, scores, written, weights, np.zeros(m, bool))
 
 
-def test_few_surest_cells_are_joined_by_others_while_the_share_stays():
+def test_cells_are_counted_by_label_from_the_best_or_from_the_worst():
     rng = np.random.default_rng(0)
-    errors, narrow = [], []
-    for _ in range(400):
-        yes = rng.random(400) < 0.7
-        size = extend_plateau(yes, 50)
-        errors.append((yes[:size].mean() - 0.7) / standard_error(yes[:size].mean(), size))
-        narrow.append(abs(yes[:size].mean() - 0.7) < abs(yes[:50].mean() - 0.7))
-    assert np.mean(np.abs(errors) < 1.96) > 0.85  # a little below 0.95, since the data say where to stop
-    assert np.mean(narrow) > 0.7
+    scores, labels, written = rng.random(60), rng.integers(0, 3, 60), rng.random(60) < 0.4
+    weights = np.where(written, 1.0, rng.integers(1, 4, 60))
+    cells = cells_of(scores, written, labels, weights)
+    for reference, descending in ((written, True), (~written, False)):
+        before, totals = count_before(cells, 3, reference, descending=descending)
+        for i in range(60):
+            ahead = (scores > scores[i]) if descending else (scores < scores[i])
+            assert before[i] == pytest.approx(weights[ahead & reference & (labels == labels[i])].sum() + 0.5)
+        np.testing.assert_allclose(totals, np.bincount(labels[reference], weights[reference], 3))
 
 
-def test_surest_cells_end_where_the_share_falls():
+def draw_table(seed, gap, share_missing, shaped=False, n=3000, n_labels=6):
+    """Normal scores of positives and negatives, ``gap`` apart, and which positives are written."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(n_labels), n)
+    true = rng.random(n * n_labels) < np.linspace(0.05, 0.4, n_labels)[labels]
+    keep = np.full(n_labels, 1 - share_missing)
+    if shaped:
+        keep = np.clip(keep + np.linspace(-0.2, 0.05, n_labels), 0.1, 1.0)
+    written = true & (rng.random(n * n_labels) < keep[labels])
+    return cells_of(rng.normal(size=n * n_labels) + gap * true, written, labels), written.sum() / true.sum()
+
+
+@pytest.mark.parametrize("gap", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize("missing", [0.0, 0.06, 0.3, 0.7])
+def test_the_interval_of_the_written_share_holds_the_truth(gap, missing):
+    held, errors = [], []
+    for seed in range(10):
+        cells, truth = draw_table(seed, gap, missing, shaped=seed % 2 > 0 and missing > 0)
+        share = estimate_written(cells, 6)
+        held.append(share.low - 1e-9 <= truth <= share.high + 1e-9)
+        errors.append(abs(share.overall - truth))
+        assert 0 < share.low <= share.overall <= share.high <= 1
+        assert share.identified == (share.high < 1)
+    assert np.mean(held) >= 0.9
+    if gap == 4:
+        assert np.mean(errors) < 0.05
+        assert missing != 0.3 or share.identified
+
+
+def test_weak_features_bound_the_share_from_one_side_only():
+    share = estimate_written(draw_table(0, 1.0, 0.06)[0], 6)
+    assert (share.high, share.identified) == (1.0, False)
+    assert share.low < 0.8
+
+
+def test_a_single_rate_of_missing_cells_is_found_with_its_error():
     rng = np.random.default_rng(0)
-    share = np.repeat([0.8, 0.1], [150, 250])
-    sizes = [extend_plateau(rng.random(400) < share, 50) for _ in range(200)]
-    assert np.mean(np.array(sizes) <= 200) > 0.95
-    assert extend_plateau(np.ones(30, bool), 30) == 30  # there are no others
-    assert extend_plateau(np.ones(5, bool), 1) == 5
+    places = [np.append(rng.random(rng.poisson(300)), np.ones(9000)) for _ in range(100)]
+    found = [bound_odds(u, np.ones(len(u)), 1000.0) for u in places]
+    estimates = np.array([odds.estimate for odds in found])
+    assert abs(estimates.mean() - 0.3) < 0.03
+    assert np.mean([odds.low <= 0.3 <= odds.high for odds in found]) > 0.9
+    assert 0.5 < np.mean([odds.error for odds in found]) / estimates.std() < 2
+    assert bound_odds(np.empty(0), np.empty(0), 10.0) == bound_odds(np.ones(3), np.ones(3), 0.0) == (0, 0, 0, 0)
+
+
+def test_labels_of_similar_frequency_are_grouped():
+    counts = np.array([3000, 10, 20, 1000, 900, 30, 0])
+    group = group_labels(counts)
+    assert group[0] == group.max() > group[3] >= group[4] >= group[5] == group[1] == group[6] == 0
+    assert group_labels(np.zeros(3, int)).tolist() == [0, 0, 0]
 
 
 def test_the_interval_is_around_the_share_and_within_0_and_1(planted_gaps):
     _, _, found = planted_gaps
     low, high = found.share_missing_interval
     assert 0 < low < found.share_missing < high < 1
-    assert high - low == pytest.approx(2 * 1.96 * found.error)
-    assert replace(found, error=2.0).share_missing_interval == (0.0, 1.0)
+    assert "of the true labels are missing" in repr(found)
+    assert len(repr(found)) < 150
+    assert len(repr(found.missing)) < 80
 
 
-def cells_of(positive, weights=None):
-    """Cells of one label, one in each row."""
-    m = len(positive)
-    weights = np.ones(m) if weights is None else weights
-    return ScoredCells(np.arange(m), np.zeros(m, int), np.zeros(m), positive, weights, np.zeros(m, bool))
+def test_probabilities_of_both_lists_are_those_of_planted_errors():
+    """Omissions and additions, draws pooled, bins of over 200 cells; doubtful labels may be surer than stated."""
+    lists = {"missing": [], "doubtful": []}
+    for seed in range(4):
+        data = make_low_rank(2000, 25, 15, rank=5, noise=0.3, random_state=seed)
+        rng, truth = np.random.default_rng(seed), data.Y.toarray() > 0
+        written = (truth & (rng.random(truth.shape) < 0.75)) | (~truth & (rng.random(truth.shape) < 0.02))
+        model = LEML(5, alpha=1.0, random_state=0, n_jobs=1)
+        found = audit(data.X, written.astype(int), model, n_folds=3, random_state=0)
+        for kind, errors in (("missing", truth & ~written), ("doubtful", written & ~truth)):
+            listed = getattr(found, kind)
+            lists[kind].append((listed.probabilities, errors[listed.rows, listed.labels]))
+    for kind, parts in lists.items():
+        p, hits = map(np.concatenate, zip(*parts))
+        assert p.max() < 1
+        for low in np.arange(0.0, 1.0, 0.2):
+            mine = (p >= low) & (p < low + 0.2)
+            if mine.sum() > 200:
+                assert -0.1 < hits[mine].mean() - p[mine].mean() < (0.15 if kind == "missing" else 0.35)
 
 
-def test_the_share_of_wrong_labels_by_hand():
-    likely = np.linspace(0.01, 0.99, 100)
-    positive = likely > 0.5
-    positive[[0, 3]] = True
-    assert estimate_wrong(cells_of(positive), likely, 0.9) == 2 / 10
-    weights = np.where(positive, 1.0, 4.0)  # 52 and 48 cells make 244: 24.4 lie within the first 1+4+4+1+4+4+4+4
-    assert estimate_wrong(cells_of(positive, weights), likely, 0.9) == 2 / 26
+def test_rows_are_ranked_by_their_chance_of_an_error(planted_gaps):
+    data, written, found = planted_gaps
+    rows, chances = found.rank_rows()
+    wrong = (data.Y.toarray() != written.toarray()).any(axis=1)
+    assert sorted(rows.tolist()) == list(range(3000))
+    assert roc_auc_score(wrong[rows], chances) > 0.9
+    mine = np.concatenate([found.missing.of_row(7).probabilities, found.doubtful.of_row(7).probabilities])
+    assert chances[rows == 7][0] == pytest.approx(1 - np.prod(1 - mine))
 
 
-@pytest.mark.parametrize("n_absent", [0, 1, 4, 9])
-def test_right_labels_are_not_wrong_because_few_others_are_known(n_absent):
-    """The least likely tenth holds right labels where fewer cells are absent."""
-    likely = np.linspace(0.01, 0.99, 100)
-    assert estimate_wrong(cells_of(np.arange(100) >= n_absent), likely, 1 - 1e-6) == 0
+def test_a_data_frame_of_suggestions_has_names_and_ids():
+    pd = pytest.importorskip("pandas")
+    data = make_low_rank(600, 15, 8, rank=3, random_state=0)
+    Y = pd.DataFrame(hide_positives(data.Y, 0.7, random_state=0).toarray(), columns=list("abcdefgh"))
+    found = audit(data.X, Y, LEML(3, random_state=0), n_folds=2, random_state=0)
+    frame = found.to_frame(0.1, ids=[f"post {i}" for i in range(600)])
+    assert list(frame.columns) == ["id", "row", "label", "kind", "probability"]
+    assert frame["probability"].is_monotonic_decreasing
+    assert frame["probability"].min() >= 0.1
+    assert set(frame["label"]) <= set("abcdefgh")
+    assert (frame["id"] == [f"post {row}" for row in frame["row"]]).all()
+    assert len(found.to_frame()) == len(found.missing) + len(found.doubtful)
 
 
-def test_scores_that_do_not_separate_say_nothing_about_wrong_labels():
-    likely, positive = np.linspace(0.49, 0.51, 100), np.arange(100) % 2 == 0
-    assert estimate_wrong(cells_of(positive), likely, 0.5) == 0
-    assert estimate_wrong(cells_of(positive), likely, 0.51) == 0.5
+# --- probabilities of the user, groups, equal rows ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_probabilities_of_the_user_are_audited(form):
+    data = make_low_rank(800, 20, 10, rank=4, random_state=0)
+    written = hide_positives(data.Y, 0.7, random_state=0)
+    P = cross_val_predict(
+        OneVsRestClassifier(LogisticRegression()), data.X, written.toarray(), cv=5, method="predict_proba"
+    )
+    found = audit(written, probabilities=form(np.round(P, 3)))
+    hits = data.Y.toarray()[found.missing.rows[:200], found.missing.labels[:200]]
+    assert hits.mean() > 0.9
+    low, high = found.share_missing_interval
+    assert low <= 0.3 <= high
+
+
+def test_wrong_probabilities_are_refused():
+    Y = np.eye(4)
+    with pytest.raises(ValueError, match=r"probabilities has shape \(4, 3\) and Y \(4, 4\)"):
+        audit(Y, probabilities=np.ones((4, 3)))
+    with pytest.raises(ValueError, match="probabilities holds NaN"):
+        audit(Y, probabilities=np.full((4, 4), np.nan))
+    with pytest.raises(ValueError, match=r"Pass audit\(X, Y, estimator\), or audit\(Y, probabilities=P\)"):
+        audit(np.eye(4), Y)
+    with pytest.raises(ValueError, match="groups has 3 values and Y 4 rows"):
+        audit(np.eye(4), Y, LEML(1), groups=[1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    "form", [np.asarray, sp.csr_array, lambda X: [str(row) for row in X]], ids=["dense", "sparse", "texts"]
+)
+def test_equal_rows_and_groups_stay_in_one_fold(form):
+    X = np.repeat(np.eye(10), 3, axis=0)
+    units = find_units(form(X), None, 30)
+    np.testing.assert_array_equal(units, np.repeat(np.arange(10), 3))
+    joined = find_units(form(X), np.arange(30) // 5, 30)
+    assert all(len(set(joined[rows])) == 1 for rows in (units == unit for unit in range(10)))
+    assert all(len(set(joined[start : start + 5])) == 1 for start in range(0, 30, 5))
+    fold = draw_folds(units, 4, np.random.RandomState(0))
+    assert sorted(np.bincount(fold).tolist()) == [6, 6, 9, 9]
+    assert all(len(set(fold[units == unit])) == 1 for unit in range(10))
 
 
 def nearly_all_yes(*negative):
@@ -376,7 +493,8 @@ def two_known(first, second):
 def test_no_label_is_called_wrong_without_evidence(Y):
     X = np.random.default_rng(0).normal(size=(60, 4))[: len(Y)]
     found = audit(X, Y, LEML(1, random_state=0), random_state=0)
-    assert found.doubtful.probabilities.tolist() == [0.0] * int(np.nansum(Y))
+    assert len(found.doubtful) == int(np.nansum(Y))
+    assert found.doubtful.probabilities.max() < 0.05
     assert ((found.missing.probabilities >= 0) & (found.missing.probabilities <= 1)).all()
     assert np.isfinite(found.n_missing).all()
     assert 0 <= found.share_missing < 1
@@ -537,6 +655,46 @@ def test_bad_input():
         audit(X, np.zeros((4, 0)), model)
     with pytest.raises(ValueError, match="n_folds=1 is out of range"):
         complete(X, np.eye(4), model, n_folds=1)
+
+
+# --- verdicts ------------------------------------------------------------------------------------------------------
+
+
+def overconfident(seed, n=4000):
+    """Suggestions that say too much, and whether they are right."""
+    rng = np.random.default_rng(seed)
+    true = np.sort(rng.beta(0.5, 1.5, n))[::-1]
+    stated = 1 / (1 + np.exp(-(1.0 + 1.5 * np.log(true / (1 - true)))))
+    return Suggestions(np.arange(n), np.zeros(n, int), stated), true, rng.random(n) < true
+
+
+def test_verdicts_on_the_first_suggestions_recalibrate_the_others():
+    suggestions, true, right = overconfident(0)
+    stated, reviewed = suggestions.probabilities, np.arange(400)
+    learned = recalibrate(stated, reviewed, right[:400])
+    assert np.abs(learned - true)[400:1500].mean() < 0.6 * np.abs(stated - true)[400:1500].mean()
+    assert (np.diff(learned) <= 0).all()
+    np.testing.assert_array_equal(recalibrate(stated, np.empty(0, int), np.empty(0, bool)), stated)
+    fewer, more = (recalibrate(stated, np.append(reviewed, 500), np.append(right[:400], yes)) for yes in (0, 1))
+    assert fewer[600] < more[600]
+
+
+@pytest.mark.parametrize("error_rate", [0.0, 0.05])
+def test_a_random_probe_says_how_many_are_right(error_rate):
+    held, widths = [], []
+    for seed in range(60):
+        suggestions, _, right = overconfident(seed)
+        probe = draw_probe(suggestions, 200, seed)
+        rng = np.random.default_rng(1000 + seed)
+        verdicts = right[probe.positions] ^ (rng.random(len(probe.positions)) < error_rate)
+        found = estimate_from_probe(suggestions.probabilities, probe, verdicts, error_rate)
+        held.append(found.low <= right.sum() <= found.high)
+        widths.append((found.high - found.low) / right.sum())
+        assert abs(len(probe.positions) - 200) < 60
+    assert np.mean(held) >= 0.9
+    assert np.mean(widths) < 0.5
+    with pytest.raises(ValueError, match=r"error_rate=0.5 is out of range"):
+        estimate_from_probe(suggestions.probabilities, probe, verdicts, 0.5)
 
 
 # --- complete ------------------------------------------------------------------------------------------------------

@@ -13,6 +13,9 @@ import labelgap.metrics as metrics_room
 from labelgap.metrics import (
     F1,
     Batch,
+    CorrectedF1,
+    CorrectedPrecisionAtK,
+    CorrectedRecallAtK,
     HammingLoss,
     InstanceAUC,
     NDCGAtK,
@@ -20,6 +23,7 @@ from labelgap.metrics import (
     PSNDCGAtK,
     PSPrecisionAtK,
     RecallAtK,
+    corrected_metrics,
     evaluate,
     f1_score,
     hamming_loss,
@@ -32,6 +36,7 @@ from labelgap.metrics import (
     standard_metrics,
 )
 from labelgap.metrics import batch as batch_module
+from labelgap.metrics.corrected import deconvolve
 from labelgap.observations import Labels, label_propensities
 
 NAN = np.nan
@@ -656,3 +661,89 @@ def test_the_number_of_labels_may_not_change(metric):
 def test_reprs_name_the_settings():
     assert repr(PrecisionAtK(5, "zero")) == "PrecisionAtK(k=5, empty='zero')"
     assert repr(PSNDCGAtK(3, [0.5, 0.5])) == "PSNDCGAtK(k=3, propensities=<2 values>)"
+
+
+# --- true labels from test labels with gaps ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def thinned():
+    """True labels of 1,200 rows, scores, and a function that keeps each positive with a probability."""
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(1200, 15)) + rng.normal(size=15)
+    truth = (rng.random(scores.shape) < 1 / (1 + np.exp(2.5 - 2 * scores))).astype(int)
+    return truth, scores, lambda keep, seed: truth * (np.random.default_rng(seed).random(truth.shape) < keep)
+
+
+def true_values(truth, scores):
+    plain = {"P": precision_at_k, "nDCG": ndcg_at_k, "recall": recall_at_k}
+    values = {f"{name}@{k}": metric(truth, scores, k, "zero") for name, metric in plain.items() for k in (1, 3, 5)}
+    return values | {"micro F1": f1_score(truth, scores)}
+
+
+def test_corrected_metrics_of_complete_labels_are_the_plain_ones(thinned):
+    truth, scores, _ = thinned
+    for name, value in true_values(truth, scores).items():
+        metric = corrected_metrics()[name]
+        for rows in (slice(0, 500), slice(500, 1200)):
+            metric.update(truth[rows], scores[rows])
+        assert metric.compute() == pytest.approx(value)
+    exact = precision_at_k(truth, scores, 3, "zero")
+    assert CorrectedPrecisionAtK(3).update(truth, scores).interval() == pytest.approx((exact, exact))
+
+
+@pytest.mark.parametrize("keep", [0.3, 0.8, np.linspace(0.4, 0.9, 15)], ids=["0.3", "0.8", "by label"])
+def test_corrected_metrics_find_the_values_of_the_true_labels(keep, thinned):
+    truth, scores, thin = thinned
+    values, errors, held = true_values(truth, scores), {}, []
+    for seed in range(25):
+        written = thin(keep, seed)
+        for name, metric in corrected_metrics(written=keep).items():
+            errors.setdefault(name, []).append(metric.update(written, scores).compute() - values[name])
+            low, high = metric.interval()
+            held.append(low <= values[name] <= high)
+    for name, found in errors.items():
+        bias, noise = np.mean(found), np.std(found) / 5
+        assert abs(bias) < 3 * noise + (0.0 if name[0] == "P" else 0.012), name
+    assert np.mean(held) > 0.9
+
+
+def test_the_interval_of_precision_is_as_wide_as_the_mask_forces(thinned):
+    _, scores, thin = thinned
+    metrics = [CorrectedPrecisionAtK(3, 0.5).update(thin(0.5, seed), scores) for seed in range(60)]
+    spread = np.std([metric.compute() for metric in metrics])
+    widths = [np.diff(metric.interval())[0] for metric in metrics]
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * spread, rel=0.25)
+
+
+def test_an_uncertain_share_widens_the_interval(thinned):
+    _, scores, thin = thinned
+    written = thin(0.5, 0)
+    for name, exact in corrected_metrics(written=0.5).items():
+        wide = corrected_metrics(written=0.5, written_range=(0.45, 0.6))[name].update(written, scores)
+        ends = [corrected_metrics(written=c)[name].update(written, scores).interval() for c in (0.45, 0.6)]
+        exact.update(written, scores)
+        assert wide.compute() == exact.compute()
+        assert wide.interval() == pytest.approx((min(low for low, _ in ends), max(high for _, high in ends)))
+
+
+def test_deconvolution_finds_the_numbers_of_labels():
+    rng = np.random.default_rng(0)
+    sizes = rng.choice([1, 4], 200_000, p=[0.7, 0.3])
+    histogram = np.bincount(rng.binomial(sizes - 1, 0.5), minlength=8).astype(float)
+    weights = deconvolve(histogram, 0.5)
+    assert weights.sum() == pytest.approx(200_000)
+    assert (weights / np.arange(1, len(weights) + 1)).sum() == pytest.approx((1 / sizes).sum(), rel=0.02)
+
+
+def test_labels_that_contradict_the_share_are_refused(thinned):
+    truth, scores, thin = thinned
+    with pytest.raises(ValueError, match="the written labels contradict `written`, which is too small"):
+        CorrectedPrecisionAtK(1, 0.2).update(thin(0.9, 0), scores).compute()
+    for written in (0.0, 1.5, [0.5, np.nan], [[0.5]]):
+        with pytest.raises(ValueError, match="is not a share"):
+            CorrectedF1(written)
+    with pytest.raises(ValueError, match="written has 2 shares and Y_true 15 labels"):
+        CorrectedRecallAtK(1, [0.5, 0.5]).update(truth, scores)
+    with pytest.raises(ValueError, match=r"written_range=\(0.6, 0.5\) falls"):
+        CorrectedF1(0.5, (0.6, 0.5))

@@ -388,6 +388,8 @@ def test_statistics_by_hand():
     assert table[1] == {"label": "b", "written": 4, "added": 1, "removed": 1, "missing": pytest.approx(0.2)}
     assert statistics.compute_precision([])["precision"] is None
     assert statistics.compute_precision_curve([]) == statistics.compute_calibration([]) == []
+    rejected = [review(i, i, "a", "reject", probability=0.9) for i in range(20)]
+    assert statistics.count_next(rejected, [0.9] * 10) < 5 < statistics.count_next([], [0.9] * 10) == 9
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends():

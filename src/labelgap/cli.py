@@ -272,6 +272,13 @@ def evaluate(
     separator: Separator = None,
     delimiter: Delimiter = None,
     encoding: Encoding = None,
+    written_share: Annotated[
+        str,
+        typer.Option(
+            help="Share of the true tags that the file has, such as 0.7, 0.6,0.8 (between these), or model (its "
+            "estimate): also estimate P@k, nDCG@k, recall@k and F1 of the true tags."
+        ),
+    ] = "",
     json: Json = False,
 ) -> None:
     """Compare predictions with the tags (labels) of a file. Prints P@k, nDCG@k, Hamming loss, AUC and F1.
@@ -286,7 +293,7 @@ def evaluate(
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding)
         test = load_data_for(estimator, data, columns, labels=True)
         check_tags(test, data)
-        values = prediction.evaluate(estimator, test) | count_tags(test)
+        values = prediction.evaluate(estimator, test, written_share) | count_tags(test)
         if prediction.is_training_file(estimator, data):
             print_note(f"The model was fitted on {data}: these figures say little about new rows.")
     print_values(values, json)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from labelgap.calibration.curves import MIN_PROBABILITY, Calibration, calibration_error, reliability
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.calibration.written import STANDARD_ERRORS_95, estimate_written
+from labelgap.calibration.written import WrittenShare, estimate_written
 from labelgap.observations import Labels
 
 AIMS = ("f1", "expected", "precision>=P", "k=K")
@@ -24,31 +24,6 @@ class NotCalibrated(ValueError, AttributeError):
 
     It is an AttributeError, since scikit-learn asks ``hasattr(estimator, "predict_proba")``.
     """
-
-
-@dataclass(frozen=True)
-class WrittenShare:
-    """The share c of true labels that are written.
-
-    Attributes
-    ----------
-    overall : float
-        The share of all labels; 1 if labels are complete.
-    low, high : float
-        A 95 % interval. It holds if the cells with the largest probabilities are true; otherwise ``overall`` is too
-        small, and the number of forgotten labels too large.
-    of_label : ndarray of shape (L,)
-        The share of each label, pulled to that of all.
-    identified : bool
-        Whether the data can tell the share: the share of written labels is level where probabilities are largest. If
-        it still rises, ``overall`` is a lower bound and ``high`` is 1.
-    """
-
-    overall: float
-    low: float
-    high: float
-    of_label: NDArray[np.float64]
-    identified: bool = True
 
 
 class Aim(NamedTuple):
@@ -160,11 +135,7 @@ def fit_row_calibration(
     f = curve.predict(cells.scores, cells.labels)
     written = WrittenShare(1.0, 1.0, 1.0, np.ones(n_labels))
     if positives_only and cells.positive.any():
-        shares = estimate_written(cells, f, labels)
-        half_width = STANDARD_ERRORS_95 * shares.error
-        low, high = max(shares.overall - half_width, MIN_PROBABILITY), min(shares.overall + half_width, 1.0)
-        high = high if shares.identified else 1.0
-        written = WrittenShare(shares.overall, low, high, shares.of_label, shares.identified)
+        written = estimate_written(cells, n_labels)
     c = written.overall
     p = np.minimum(f / c, 1.0)
     probability = choose_threshold(p, cells.weights, parsed, len(labels))

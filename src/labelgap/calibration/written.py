@@ -1,7 +1,21 @@
-"""The share of true positives that are written, estimated from the cells with the largest probabilities."""
+"""How many labels are missing, and how many are wrong: bounds and estimates from the ranks of cells.
+
+Missing labels of label j are a random sample of its true positives, as its written ones are. Let u be the share of
+the written cells of a label that have a higher score than a cell. Then written cells and missing labels are both
+uniform in u, whatever the scores mean and whatever share c_j of each label is written, and the density of absent
+cells, relative to that of written ones, is
+
+    a(u) = λ + s(u),       λ = missing / written = (1 − c) / c,       s(u) ≥ 0 that of true negatives.
+
+So λ is at most a(u) for every u. It is known if s vanishes where scores are largest. Data cannot tell whether it
+does: a level a(u) may be that of missing labels or of negatives that look like positives. But s rises with u, and if
+it is known how fast, a at two places gives λ. Wrong labels are the same problem from the other side: they are a
+sample of the negatives, so in the share of absent cells below a cell both are uniform.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -9,86 +23,182 @@ from numpy.typing import NDArray
 
 from labelgap.calibration.curves import MIN_PROBABILITY
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.observations import Labels
 
 STANDARD_ERRORS_95 = 1.96  # half the width of a 95 % interval
-TOP_SHARE = 0.05  # of the positives: number of top cells from which the written share is estimated
-MIN_TOP_CELLS, MAX_EXTENDED_CELLS = 50, 400
-EXTENSION_FACTOR = 1.25  # of the number of top cells in each step
-MAX_RISE = 1.0  # standard errors by which the share may rise towards the largest probabilities
-MAX_DROP = 2.0  # standard errors by which the written share may fall in a step
-PRIOR_CELLS = 200.0  # weight of the overall share in the share of each label
+LEAST_ERRORS = 3.0  # instead, for the least of several bounds
+MIN_REFERENCES = 10  # cells of a label from which its ranks count
+MIN_NEAR, MIN_SEARCHED = 50, 20  # references of the near window, and searched cells
+WINDOWS = ((0.1, (0.2, 0.35)), (0.2, (0.3, 0.5)), (0.3, (0.45, 0.7)))  # of u: near 0 and far from it
+DEPTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)  # of u, for the upper bound
+MIN_AREA, NO_AREA = 0.9, 0.6  # under the ROC curve: for a lower bound above 0; at which half of the estimate is left
+MAX_RISE = 0.8  # s(near) / s(far) that the estimate assumes at most
+GROUP_SIZE, MAX_GROUPS = 1000, 4  # written labels of a group of labels of similar frequency, and number of groups
 
 
-class WrittenShares(NamedTuple):
-    """The share of positives that are written, its standard error, the share of each label, and if it is level.
+class Odds(NamedTuple):
+    """Searched cells per reference cell: an estimate, its 95 % interval, and its standard error."""
 
-    If the share of written labels still rises towards the largest probabilities, some of the cells are negatives:
-    the share of positives that are written is then larger than the estimate, and ``identified`` is False.
+    estimate: float
+    low: float
+    high: float
+    error: float
+
+
+@dataclass(frozen=True)
+class WrittenShare:
+    """The share c of true labels that are written.
+
+    Attributes
+    ----------
+    overall : float
+        The share of all labels; 1 if labels are complete.
+    low, high : float
+        A 95 % interval.
+    of_label : ndarray of shape (L,)
+        The share of each label; labels of similar frequency have the same share.
+    identified : bool
+        Whether the data rule out that no label is missing. Otherwise ``high`` is 1: at most 1 − ``low`` is missing.
     """
 
     overall: float
-    error: float
+    low: float
+    high: float
     of_label: NDArray[np.float64]
     identified: bool = True
 
 
-def estimate_written(cells: ScoredCells, f: NDArray, labels: Labels) -> WrittenShares:
-    """Estimate c, the share of positives that are written, from the cells with the largest f.
+def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
+    """Estimate the share of true labels that are written, of all labels and of each label.
 
-    >>> column, positive = np.zeros(4, int), np.array([1, 1, 1, 0], bool)
-    >>> cells = ScoredCells(np.arange(4), column, np.zeros(4), positive, np.ones(4), column > 0)
-    >>> shares = estimate_written(cells, np.full(4, 0.9), Labels(np.array([[1], [1], [1], [0]])))
-    >>> round(shares.overall, 2), shares.of_label.round(2).tolist()
-    (0.75, [0.75])
+    Labels with fewer than ten written cells say nothing; they take the share of the rarest others.
+
+    >>> rng = np.random.RandomState(0)
+    >>> true = np.arange(4000) < 1000
+    >>> scores, written = rng.randn(4000) + 6 * true, true & (rng.rand(4000) < 0.7)
+    >>> zeros = np.zeros(4000, int)
+    >>> cells = ScoredCells(np.arange(4000), zeros, scores, written, np.ones(4000), zeros > 0)
+    >>> share = estimate_written(cells, 1)
+    >>> bool(abs(share.overall - 0.7) < 0.05), share.low < 0.7 < share.high, share.identified
+    (True, True, True)
     """
-    size = min(len(f), max(MIN_TOP_CELLS, round(TOP_SHARE * labels.positives.nnz)))
-    order = np.argsort(-f, kind="stable")[: max(size, MAX_EXTENDED_CELLS)]
-    top = order[: extend_plateau(cells.positive[order], size)]
-    overall = float(np.clip(cells.positive[top].mean(), MIN_PROBABILITY, 1 - MIN_PROBABILITY))
-    total = np.bincount(cells.labels[top], minlength=labels.shape[1])
-    written = np.bincount(cells.labels[top], cells.positive[top], labels.shape[1])
-    shares = (written + PRIOR_CELLS * overall) / (total + PRIOR_CELLS)
-    shares = np.clip(shares, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
-    identified = is_level(cells.positive[top])
-    return WrittenShares(overall, standard_error(overall, len(top)), shares, identified)
+    counts = np.bincount(cells.labels[cells.positive], minlength=n_labels)
+    group = group_labels(counts)
+    parts = estimate_odds(cells, group, n_labels, cells.positive, descending=True)
+    sizes = np.bincount(group, counts)
+    if (counts < MIN_REFERENCES).all():
+        return WrittenShare(1.0, MIN_PROBABILITY, 1.0, np.ones(n_labels), False)
+    totals = [float(sizes @ [part[i] for part in parts] / sizes.sum()) for i in range(3)]
+    overall, high, low = (max(1 / (1 + odds), MIN_PROBABILITY) for odds in totals)
+    shares = np.array([1 / (1 + part.estimate) for part in parts])
+    return WrittenShare(overall, low, high, np.maximum(shares[group], MIN_PROBABILITY), high < 1)
 
 
-def is_level(yes: NDArray) -> bool:
-    """Return whether the share of yeses in the first half is not significantly above that in the second half.
+def group_labels(counts: NDArray) -> NDArray[np.int64]:
+    """Return the group of each label: labels of similar frequency, with about as many written cells in each group.
 
-    >>> is_level(np.arange(200) % 4 > 0), is_level(np.arange(200) < 100)
-    (True, False)
+    >>> group_labels(np.array([5, 2000, 1500, 300])).tolist()
+    [0, 2, 1, 0]
     """
-    half = len(yes) // 2
-    if half == 0:
-        return False
-    first, second = float(yes[:half].mean()), float(yes[half:].mean())
-    error = np.hypot(standard_error(first, half), standard_error(second, len(yes) - half))
-    return bool(first - second <= MAX_RISE * error)
+    n_groups = int(np.clip(counts.sum() // GROUP_SIZE, 1, MAX_GROUPS))
+    order = np.argsort(counts, kind="stable")
+    before = np.cumsum(counts[order]) - counts[order] / 2
+    group = np.empty(len(counts), np.int64)
+    group[order] = np.minimum(before * n_groups // max(counts.sum(), 1), n_groups - 1)
+    return np.unique(group, return_inverse=True)[1]
 
 
-def extend_plateau(yes: NDArray, size: int) -> int:
-    """Return the number of first cells to use: ``size``, or more while the share of yeses does not fall.
+def estimate_odds(
+    cells: ScoredCells, group: NDArray, n_labels: int, reference: NDArray[np.bool_], *, descending: bool
+) -> list[Odds]:
+    """Return for each group of labels the odds of cells that belong to the references and are none of them."""
+    before, totals = count_before(cells, n_labels, reference, descending=descending)
+    u = before / (totals[cells.labels] + 1)
+    used = totals[cells.labels] >= MIN_REFERENCES
+    result = []
+    for number in range(int(group.max(initial=0)) + 1):
+        mine = used & (group[cells.labels] == number)
+        searched = mine & ~reference
+        n_references = float(cells.weights[mine & reference].sum())
+        result.append(bound_odds(u[searched], cells.weights[searched], n_references))
+    return result
 
-    It falls if it is more than two standard errors below the share of fewer cells (Lepski's method).
 
-    >>> extend_plateau(np.arange(400) % 10 < 7, 50), extend_plateau(np.arange(400) < 100, 50)
-    (363, 96)
+def count_before(
+    cells: ScoredCells, n_labels: int, reference: NDArray[np.bool_], *, descending: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return for each cell the references of its label before it in the order of scores, and those of each label.
+
+    For a cell between two references half of one is added, so that these numbers are centred.
+
+    >>> cells = ScoredCells(*(np.zeros(4, int),) * 2, np.array([3.0, 2.0, 1.0, 0.0]), np.array([1, 0, 1, 0]) > 0,
+    ...     np.ones(4), np.zeros(4, bool))
+    >>> count_before(cells, 1, cells.positive, descending=True)[0].tolist()
+    [0.5, 1.5, 1.5, 2.5]
     """
-    shares = np.cumsum(yes) / np.arange(1, len(yes) + 1)
-    least = shares[size - 1] - MAX_DROP * standard_error(shares[size - 1], size)
-    while (larger := max(size + 1, int(EXTENSION_FACTOR * size))) <= len(yes) and shares[larger - 1] >= least:
-        size = larger
-        least = max(least, shares[size - 1] - MAX_DROP * standard_error(shares[size - 1], size))
-    return size
+    scores = -cells.scores if descending else cells.scores
+    order = np.lexsort((scores, cells.labels))
+    weights = np.where(reference, cells.weights, 0.0)[order]
+    cumulated, totals = (
+        np.cumsum(weights) - weights,
+        np.bincount(cells.labels, np.where(reference, cells.weights, 0.0), n_labels),
+    )
+    before = np.empty(len(scores))
+    before[order] = cumulated - (np.cumsum(totals) - totals)[cells.labels[order]]
+    return before + 0.5, totals
 
 
-def standard_error(share: float, size: int) -> float:
-    """Return the standard error of a share of ``size`` cells; it is positive even for a share of 0 or 1.
+def bound_odds(u: NDArray, weights: NDArray, n_references: float) -> Odds:
+    """Return the odds λ from the places u of searched cells, among references that are uniform in u.
 
-    >>> round(standard_error(0.5, 98), 6), standard_error(1.0, 98) > 0
-    (0.05, True)
+    The upper bound is the least of a(0 to u) over u, plus its error. The number of searched cells before the r-th
+    reference has the variance r λ (1 + λ). For the estimate, scores of both classes are normal with equal variance
+    and means d apart, which the area under the ROC curve tells: then s(u) ∝ exp(d Φ⁻¹(u)). The lower bound assumes
+    that s falls half as fast towards the first cells; it is 0 if the area is below 0.9, where the cells with the
+    largest scores may well be a mixture. The estimate then shrinks towards half of itself.
+
+    >>> u = np.concatenate([np.linspace(0, 1, 300), np.full(9000, 0.999)])
+    >>> odds = bound_odds(u, np.ones(9300), 1000.0)
+    >>> round(odds.estimate, 2), odds.low < 0.3 < odds.high
+    (0.3, True)
     """
-    smoothed = (share * size + 1) / (size + 2)
-    return float(np.sqrt(smoothed * (1 - smoothed) / (size + 2)))
+    if n_references == 0 or weights.sum() < MIN_REFERENCES:
+        return Odds(0.0, 0.0, 0.0, 0.0)
+    from scipy.special import ndtri  # late: every estimator imports this module
+
+    depths = np.array(DEPTHS)
+    values, errors = _measure_density(u, weights, n_references, 0.0, depths)
+    usable = (depths * n_references >= MIN_NEAR) | (depths == 1)
+    high = float((values + LEAST_ERRORS * errors)[usable].min())
+    near, far = next(
+        (
+            (near, far)
+            for near, far in WINDOWS
+            if weights[u < near].sum() >= MIN_SEARCHED and near * n_references >= MIN_NEAR
+        ),
+        WINDOWS[-1],
+    )
+    (first,), (first_error,) = _measure_density(u, weights, n_references, 0.0, np.array([near]))
+    (second,), (second_error,) = _measure_density(u, weights, n_references, far[0], np.array([far[1]]))
+    area = float(np.clip(np.average(u, weights=weights), 0.5, 1 - MIN_PROBABILITY))
+    fall = np.sqrt(2) * ndtri(area) * (ndtri(sum(far) / 2) - ndtri(near / 2))
+
+    def extrapolate(exponent: float) -> tuple[float, float]:
+        rise = min(float(np.exp(-exponent)), MAX_RISE)
+        error = np.hypot(first_error, rise * second_error) / (1 - rise)
+        return float((first - rise * second) / (1 - rise)), float(error)
+
+    lowest, error = extrapolate(fall / 2)
+    low = float(np.clip(lowest - STANDARD_ERRORS_95 * error, 0.0, high)) if area >= MIN_AREA else 0.0
+    estimate, error = extrapolate(fall)
+    trust = (1 + min(max(area - NO_AREA, 0.0) / (MIN_AREA - NO_AREA), 1.0)) / 2
+    return Odds(trust * float(np.clip(estimate, low, high)), low, high, error)
+
+
+def _measure_density(
+    u: NDArray, weights: NDArray, n_references: float, low: float, highs: NDArray
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return a in intervals from ``low`` to each of ``highs``, with standard errors."""
+    counts = np.array([weights[(u >= low) & (u < high)].sum() for high in highs])
+    sizes = (highs - low) * n_references
+    smoothed = (counts + 0.5) / sizes
+    return counts / sizes, np.sqrt(smoothed * (1 + smoothed) / sizes)

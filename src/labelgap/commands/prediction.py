@@ -25,10 +25,11 @@ from labelgap.inputs import (
     open_model,
     resolve_columns,
 )
-from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
+from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics import evaluate as compute_metrics
+from labelgap.metrics.corrected import check_range, check_written
 from labelgap.model_selection import score_batches
-from labelgap.observations import as_labels
+from labelgap.observations import Labels, as_labels
 from labelgap.persistence import read_header
 from labelgap.runtime import check_file, row_blocks
 
@@ -154,8 +155,11 @@ def _write_with_features(path: Path, predictions: list[dict[str, Any]], model: A
     write(path, data.X, Y, label_names=names)
 
 
-def evaluate(model: Any, data: InputData) -> dict[str, float]:
-    """Return the usual metrics of a model on the known cells of labelled rows."""
+def evaluate(model: Any, data: InputData, written_share: str = "") -> dict[str, Any]:
+    """Return the usual metrics of a model on the known cells of labelled rows.
+
+    With the share of true labels that are written, return estimates for the true labels too, with intervals.
+    """
     labels = as_labels(data.Y)
     if labels.shape[1] != model.n_labels_:
         raise ValueError(
@@ -170,7 +174,45 @@ def evaluate(model: Any, data: InputData) -> dict[str, float]:
         values |= compute_metrics(others, blocks)
     else:
         values = compute_metrics(ranking | others, blocks)
-    return {name: round(float(value), 6) for name, value in values.items()}
+    rounded: dict[str, Any] = {name: round(float(value), 6) for name, value in values.items()}
+    return rounded | (_estimate_true(model, data.X, labels, written_share) if written_share else {})
+
+
+def _estimate_true(model: Any, X: Any, labels: Labels, written_share: str) -> dict[str, Any]:
+    """Return estimates of the metrics of the true labels, each with its 95 % interval."""
+    written, bounds = _parse_written_share(model, written_share)
+    metrics = corrected_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_), written, bounds)
+    for rows in row_blocks(*labels.shape):
+        scores = model.decision_function(X[rows])
+        batch = Batch(labels[rows], scores)
+        ranked = (
+            Batch(labels[rows], model.predict_topk(X[rows], min(5, model.n_labels_))) if labels.complete else batch
+        )
+        for metric in metrics.values():
+            metric.observe(ranked if metric.depth else batch)
+    values: dict[str, Any] = {}
+    for name, metric in metrics.items():
+        values[f"{name} of true labels"] = round(metric.compute(), 6)
+        values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
+    return values
+
+
+def _parse_written_share(model: Any, text: str) -> tuple[Any, tuple[float, float] | None]:
+    """Return the share of true labels that are written, and its bounds if it is uncertain."""
+    if text == "model":
+        if name_values(model) == "score":
+            raise WrongOption("--written-share model needs a calibrated model; fit it again with --calibrate.")
+        share = model.calibration_.written
+        return share.of_label, (share.low, share.high)
+    try:
+        bounds = [float(check_written(float(part))) for part in text.split(",")]
+        low, high = bounds if len(bounds) == 2 else bounds * 2
+    except ValueError:
+        raise WrongOption(
+            f"--written-share {text} is no share; pass a number above 0 and at most 1, two of them (0.6,0.8) if it "
+            "lies between them, or model."
+        ) from None
+    return (low + high) / 2, check_range((low, high)) if len(bounds) == 2 else None
 
 
 def is_training_file(model: Any, path: Path) -> bool:

@@ -1,9 +1,10 @@
 """Gaps in labels: find missing labels, fill unknown cells, and explain both."""
 
 from labelgap.calibration import Calibration, calibration_error, reliability
-from labelgap.gaps.auditing import Audit, Suggestions, audit
+from labelgap.gaps.auditing import Audit, RankedRows, Suggestions, audit
 from labelgap.gaps.explanations import Argument, Explanation, LabelCooccurrence, explain
 from labelgap.gaps.filling import Completed, complete
+from labelgap.gaps.verdicts import Probe, Remaining, draw_probe, estimate_from_probe, expect_next, recalibrate
 
 __all__ = [
     "Argument",
@@ -12,10 +13,17 @@ __all__ = [
     "Completed",
     "Explanation",
     "LabelCooccurrence",
+    "Probe",
+    "RankedRows",
+    "Remaining",
     "Suggestions",
     "audit",
     "calibration_error",
     "complete",
+    "draw_probe",
+    "estimate_from_probe",
+    "expect_next",
     "explain",
+    "recalibrate",
     "reliability",
 ]

@@ -9,15 +9,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelgap.calibration import Calibration
-from labelgap.calibration.curves import MIN_PROBABILITY
+from labelgap.calibration import Calibration, WrittenShare
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.calibration.written import STANDARD_ERRORS_95, estimate_written
+from labelgap.calibration.written import Odds, count_before, estimate_odds, estimate_written, group_labels
 from labelgap.estimators.parameters import check_number
-from labelgap.gaps.out_of_fold import check_labels, make_resumable_generator, score_out_of_fold
+from labelgap.gaps.out_of_fold import (
+    check_labels,
+    choose_probable_cells,
+    make_resumable_generator,
+    score_out_of_fold,
+)
+from labelgap.observations import Labels, as_labels
 
+LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
+WRONG_QUANTILE = 0.2
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
-BOTTOM_SHARE = 0.1  # of all cells: number of bottom cells from which the share of wrong labels is estimated
 
 
 class Suggestions(NamedTuple):
@@ -29,6 +35,10 @@ class Suggestions(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def __repr__(self) -> str:
+        range_ = f", probabilities {self.probabilities[0]:.2f} to {self.probabilities[-1]:.2f}" if len(self) else ""
+        return f"Suggestions({len(self)} cells{range_})"
 
     def first(self, k: int) -> Suggestions:
         """Return the k most probable suggestions."""
@@ -50,7 +60,14 @@ class Suggestions(NamedTuple):
         return Suggestions(self.rows[mask], self.labels[mask], self.probabilities[mask])
 
 
-@dataclass(frozen=True)
+class RankedRows(NamedTuple):
+    """Rows with the probability that a label of the row is missing or wrong, in descending order."""
+
+    rows: NDArray[np.int64]
+    probabilities: NDArray[np.float64]
+
+
+@dataclass(frozen=True, repr=False)
 class Audit:
     """Result of an audit.
 
@@ -60,32 +77,54 @@ class Audit:
         Labels that a row does not have and probably should have.
     doubtful : Suggestions
         Labels that a row has and probably should not have.
-    written : ndarray of shape (L,)
-        The estimated share of the true positives of each label that are written.
-    n_missing : ndarray of shape (L,)
-        The estimated number of true positives of each label that are not written.
-    error : float
-        The standard error of the estimated share of missing positives.
+    share : WrittenShare
+        The estimated share of the true labels that are written, with an interval.
+    n_written : ndarray of shape (L,)
+        The number of written labels.
+    label_names : list of str, optional
+        The names of the labels, if Y has them.
     """
 
     missing: Suggestions
     doubtful: Suggestions
-    written: NDArray[np.float64]
-    n_missing: NDArray[np.float64]
-    error: float
+    share: WrittenShare
+    n_written: NDArray[np.int64]
+    label_names: list[str] | None = None
+
+    @property
+    def written(self) -> NDArray[np.float64]:
+        """The estimated share of the true labels of each label that are written, shape (L,)."""
+        return self.share.of_label
+
+    @property
+    def n_missing(self) -> NDArray[np.float64]:
+        """The estimated number of missing labels of each label, shape (L,)."""
+        return self.n_written * (1 / self.share.of_label - 1)
 
     @property
     def share_missing(self) -> float:
-        """The estimated share of all true positives that are missing."""
-        n_written = float((self.n_missing * self.written / np.maximum(1 - self.written, MIN_PROBABILITY)).sum())
-        total = n_written + float(self.n_missing.sum())
-        return float(self.n_missing.sum()) / total if total else 0.0
+        """The estimated share of all true labels that are missing."""
+        return 1 - self.share.overall
 
     @property
     def share_missing_interval(self) -> tuple[float, float]:
-        """A 95 % confidence interval of ``share_missing``, under the assumption of :func:`audit`."""
-        share, half_width = self.share_missing, STANDARD_ERRORS_95 * self.error
-        return max(0.0, share - half_width), min(1.0, share + half_width)
+        """A 95 % interval of ``share_missing``; it starts at 0 if the data cannot tell whether labels are missing."""
+        return 1 - self.share.high, 1 - self.share.low
+
+    def __repr__(self) -> str:
+        low, high = self.share_missing_interval
+        missing = f"{low:.0%} to {high:.0%}" if low > 0 else f"at most {high:.0%}"
+        counts = f"{len(self.missing)} missing, {len(self.doubtful)} doubtful labels"
+        return f"Audit({counts}; {missing} of the true labels are missing)"
+
+    def rank_rows(self) -> RankedRows:
+        """Return all rows with a suggestion, by the probability 1 − Π (1 − p) that a suggestion is right."""
+        rows = np.concatenate([self.missing.rows, self.doubtful.rows])
+        p = np.concatenate([self.missing.probabilities, self.doubtful.probabilities])
+        present, position = np.unique(rows, return_inverse=True)
+        chances = -np.expm1(np.bincount(position, np.log1p(-np.minimum(p, 1 - 1e-9)), len(present)))
+        order = np.argsort(-chances, kind="stable")
+        return RankedRows(present[order], chances[order])
 
     def records(
         self, label_names: Sequence[str] | None = None, top: int | None = None
@@ -94,17 +133,39 @@ class Audit:
 
         With ``top``, yield only the most probable suggestions of each kind.
         """
+        names = self.label_names if label_names is None else label_names
         for kind, suggestions in (("missing", self.missing), ("doubtful", self.doubtful)):
             for i, j, p in zip(*(field[:top] for field in suggestions), strict=True):
-                yield int(i), str(j) if label_names is None else str(label_names[j]), kind, float(p)
+                yield int(i), str(j) if names is None else str(names[j]), kind, float(p)
+
+    def to_frame(self, min_probability: float = 0.0, ids: Sequence[Any] | None = None) -> Any:
+        """Return the suggestions as a pandas data frame, both kinds together, the most probable first.
+
+        Parameters
+        ----------
+        min_probability : float, default=0.0
+            Leave out suggestions below this probability.
+        ids : sequence of length n, optional
+            A column "id" with these values of the rows is added.
+        """
+        import pandas as pd  # late: an optional package
+
+        frame = pd.DataFrame.from_records(list(self.records()), columns=["row", "label", "kind", "probability"])
+        frame = frame[frame["probability"] >= min_probability]
+        frame = frame.sort_values("probability", ascending=False, kind="stable", ignore_index=True)
+        if ids is not None:
+            frame.insert(0, "id", np.asarray(ids, object)[frame["row"].to_numpy()])
+        return frame
 
 
 def audit(
     X: Any,
-    Y: Any,
-    estimator: Any,
+    Y: Any = None,
+    estimator: Any = None,
     *,
+    probabilities: Any = None,
     observed: Any = None,
+    groups: Any = None,
     n_folds: int = 5,
     candidates: int = 30,
     random_state: Any = None,
@@ -113,35 +174,38 @@ def audit(
 
     A model that was fitted without the row scores its cells, and the scores are calibrated to
     f = P(label is written | row). The other labels of the row are not used: if every row has at least one label, a
-    row without others would reveal its own. The audit assumes that a true positive of label j is written with the
-    same probability c_j in every row ("missing at random per label"). Then
+    row without others would reveal its own.
 
-        P(positive | not written) = (1 − c) / c · f / (1 − f),   at most 1            (Elkan and Noto 2008).
+    The audit assumes that in every row a true label j is written with the same probability c_j ("missing at random
+    per label"), and that a label is wrongly written with the same probability ε_j. Then
 
-    A written label is wrong with probability ε (1 − g) / f, where g = (f − ε) / (c − ε) is the probability of a
-    positive and ε the share of negatives that are written. ε is the share of written labels among the tenth of all
-    cells with the smallest f, or among as many cells as are absent if these are fewer. If that share is not below c,
-    or no cell is known to be absent, ε is 0.
+        P(missing | absent, row) = λ_j f / (1 − f),    λ_j = missing / written labels of label j,
+        P(wrong | written, row)  = η_j (1 − f) / f,    η_j = wrong / absent labels of label j,
 
-    c_j is the share of written labels among the cells with the largest f, nearly all of which are positives. Their
-    number is 5 % of the positives; if that is less than 400, cells are added up to 400 while the share does not fall
-    significantly. c_j is pulled to the share c of all labels, in proportion to the number of its cells. Probabilities
-    use c, since c_j is too imprecise to change the order.
+    the first as Elkan and Noto (2008). λ and η come from ranks of cells (see ``labelgap.calibration.written``), for
+    groups of labels of similar frequency. No probability exceeds λ / (λ + its standard error).
 
-    If some of the cells with the largest f are negatives, c is too small, and too many labels seem to be missing; if
-    some of those with the smallest f are positives, ε is too large, and too many labels seem to be wrong.
+    What features do not show cannot be known. Negatives that look just like positives are counted as missing, unless
+    fewer of them have the largest scores; so the interval of the share of missing labels starts at 0 where the
+    features are weak. Right labels of which the row shows no trace look like wrong ones: η is an upper bound, and
+    doubtful labels are those worth a look rather than those proven wrong.
 
     Parameters
     ----------
     X : array-like, sparse matrix or list of texts, n rows
-        Rows that the estimator accepts.
+        Rows that the estimator accepts. With ``probabilities`` leave it out: ``audit(Y, probabilities=P)``.
     Y : labels of any form, (n, L)
         A label that is not written may be missing. Unknown cells are neither suggested nor used for fitting.
     estimator : estimator
         Cloned and fitted ``n_folds`` times. If Y has no unknown cell, it may be a multi-label estimator of
         scikit-learn, such as ``OneVsRestClassifier(LogisticRegression())``.
+    probabilities : array-like or sparse matrix of shape (n, L), optional
+        Probabilities (or any scores that rise with them) by models that had not seen the row, instead of an
+        estimator. Cells that a sparse matrix does not store have the probability 0.
     observed : array-like or sparse matrix, optional
         True where Y is known.
+    groups : array-like of shape (n,), optional
+        Rows of one group (an author, a document) stay in one fold. Equal rows always do.
     n_folds : int, default=5
         Number of folds.
     candidates : int, default=30
@@ -165,52 +229,87 @@ def audit(
     """
     check_number("n_folds", n_folds, int, least=2)
     check_number("candidates", candidates, int, least=1)
-    labels = check_labels(Y, observed, estimator)
+    rng = make_resumable_generator(random_state)
+    if probabilities is not None:
+        Y = X if Y is None else Y
+        labels = _check_audit_labels(as_labels(Y, observed))
+        cells = choose_probable_cells(probabilities, labels, rng=rng, candidates=candidates)
+    elif Y is None or estimator is None:
+        raise ValueError("Pass audit(X, Y, estimator), or audit(Y, probabilities=P) with out-of-fold probabilities.")
+    else:
+        labels = _check_audit_labels(check_labels(Y, observed, estimator))
+        cells = score_out_of_fold(
+            estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates, groups=groups
+        )
+    names = [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
+    return judge_cells(cells, np.bincount(labels.positives.indices, minlength=labels.shape[1]), names)
+
+
+def _check_audit_labels(labels: Labels) -> Labels:
     if labels.positives.nnz == 0:
         raise ValueError("Y has no positive label; an audit needs some to learn from.")
     if len(labels) < 2 or (labels.known is not None and np.count_nonzero(np.diff(labels.known.indptr)) < 2):
         raise ValueError("Y has known labels in one row only; an audit needs at least two such rows.")
-    rng = make_resumable_generator(random_state)
-    cells = score_out_of_fold(estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates)
-    calibration = Calibration(labels.shape[1], own=LABEL_SCALE)
+    return labels
+
+
+def judge_cells(cells: ScoredCells, n_written: NDArray, label_names: list[str] | None = None) -> Audit:
+    """Return the audit of scored cells."""
+    n_labels = len(n_written)
+    calibration = Calibration(n_labels, own=LABEL_SCALE)
     calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
     f = calibration.predict(cells.scores, cells.labels)
-    c, error, shares, _ = estimate_written(cells, f, labels)
-    absent = np.flatnonzero(~cells.positive & ~cells.sampled)
-    missing = _rank_cells(cells, absent, (1 - c) / c * f[absent] / (1 - f[absent]))
-    written, epsilon = np.flatnonzero(cells.positive), estimate_wrong(cells, f, c)
-    g = np.clip((f[written] - epsilon) / (c - epsilon), 0.0, 1.0)
-    doubtful = _rank_cells(cells, written, epsilon * (1 - g) / f[written])
-    counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
-    return Audit(missing, doubtful, shares, counts * (1 / shares - 1), error)
+    group = group_labels(n_written)
+    omitted = estimate_odds(cells, group, n_labels, cells.positive, descending=True)
+    added = estimate_odds(cells, group, n_labels, ~cells.positive, descending=False)
+    absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
+    missing = _rank_cells(cells, absent, omitted, group, f / (1 - f))
+    traces = estimate_traceless(cells, n_labels)
+    doubtful = _rank_cells(cells, written, added, group, (1 - f) / f, 1 - traces)
+    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, label_names)
 
 
-def _rank_cells(cells: ScoredCells, index: NDArray, estimates: NDArray) -> Suggestions:
-    """Return cells in descending order of the estimates, which are clipped to probabilities after sorting."""
+def _rank_cells(
+    cells: ScoredCells,
+    index: NDArray,
+    odds: list[Odds],
+    group: NDArray,
+    likelihood_ratio: NDArray,
+    factor: float = 1.0,
+) -> Suggestions:
+    """Return cells in descending order of odds × likelihood ratio, which are capped after sorting.
+
+    The cap is 1 / (1 + relative standard error of the odds of all groups): what the data can support.
+    """
+    rates, errors = np.array([part.estimate for part in odds]), np.array([part.error for part in odds])
+    number = group[cells.labels[index]]
+    sizes = np.bincount(number, minlength=len(odds))
+    cap = 1 / (1 + np.linalg.norm(sizes * errors) / max(float(sizes @ rates), 1e-300))
+    estimates = rates[number] * likelihood_ratio[index]
     order = np.argsort(-estimates, kind="stable")
     index = index[order]
-    return Suggestions(cells.rows[index], cells.labels[index], np.clip(estimates[order], 0.0, 1.0))
+    return Suggestions(cells.rows[index], cells.labels[index], factor * np.minimum(estimates[order], cap))
 
 
-# --- share of wrong labels --------------------------------------------------------------------------
+def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
+    """Estimate the share of right labels among written ones with low scores, whose rows show no trace of them.
 
-
-def estimate_wrong(cells: ScoredCells, f: NDArray, c: float) -> float:
-    """Estimate ε, the share of negatives that are written, from the tenth of the cells with the smallest f.
-
-    If fewer cells than that are absent, only so many cells are used: more would include correct labels. Return 0 if
-    the share is not below c, since it is then no share of wrong labels.
-
-    >>> column, positive = np.zeros(20, int), np.arange(20) < 5
-    >>> cells = ScoredCells(np.arange(20), column, np.zeros(20), positive, np.ones(20), column > 0)
-    >>> f = np.linspace(0.9, 0.1, 20)
-    >>> f[4] = 0.0
-    >>> estimate_wrong(cells, f, 0.8), estimate_wrong(cells, f, 0.5)
-    (0.5, 0.0)
+    How often a right label leaves no trace differs between labels, and wrong labels are spread evenly: their number
+    is α + β · (written cells) for every label. So the labels of which fewest written cells have low scores, compared
+    with the rest, show the share of wrong ones. These numbers are Poisson, with a mean that varies around α + β ·
+    (written cells) by a gamma-distributed factor of mean 1; the 20 % quantile of the factor is that of wrong labels.
     """
-    n_absent = float(cells.weights[~cells.positive].sum())
-    order = np.argsort(f, kind="stable")
-    cumulated = np.cumsum(cells.weights[order])
-    bottom = order[: np.searchsorted(cumulated, min(BOTTOM_SHARE * cumulated[-1], n_absent)) + 1]
-    share = float(np.average(cells.positive[bottom], weights=cells.weights[bottom]))
-    return share if share < c else 0.0
+    before, totals = count_before(cells, n_labels, ~cells.positive, descending=False)
+    low = cells.positive & (before < LOW_SHARE * (totals[cells.labels] + 1))
+    counts = np.bincount(cells.labels[low], minlength=n_labels).astype(np.float64)
+    sizes = np.bincount(cells.labels[cells.positive], minlength=n_labels).astype(np.float64)
+    from scipy.optimize import nnls  # late: `import labelgap` stays fast
+    from scipy.stats import gamma
+
+    weights = 1 / np.sqrt(np.maximum(sizes, 1.0))  # the variance of a count is about proportional to the label's size
+    means = np.column_stack([np.ones(n_labels), sizes])
+    means = means @ nnls(means * weights[:, None], counts * weights)[0]
+    variance = float(((counts - means) ** 2 - means).sum() / max((means**2).sum(), 1e-300))
+    if variance <= 0:
+        return 0.0
+    return float(1 - min(gamma.ppf(WRONG_QUANTILE, 1 / variance, scale=variance), 1.0))

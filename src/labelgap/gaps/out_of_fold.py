@@ -45,13 +45,15 @@ def score_out_of_fold(
     rng: np.random.RandomState,
     candidates: int = 30,
     n_sampled: int = 20,
+    groups: Any = None,
 ) -> ScoredCells:
     """Return cells of every row, scored by a clone of the estimator that was fitted on the other folds.
 
     Each row contributes all positives, the ``candidates`` best absent labels, and ``n_sampled`` other absent ones,
-    drawn with replacement; unknown cells are left out. ``rng`` comes from :func:`make_resumable_generator`.
+    drawn with replacement; unknown cells are left out. ``rng`` comes from :func:`make_resumable_generator`. Rows of
+    one group, and equal rows, are in one fold.
     """
-    fold = rng.permutation(np.arange(len(labels)) % min(n_folds, len(labels)))
+    fold = draw_folds(find_units(X, groups, len(labels)), n_folds, rng)
     score_rows = prepare_folds(estimator, X, labels)
     parts = []
     with progress(fold.max() + 1, "Folds", 0) as advance:
@@ -64,6 +66,67 @@ def score_out_of_fold(
             advance(f"{held_out.sum()} rows")
     cells = concatenate_cells(parts)
     return cells.select(np.lexsort((cells.labels, cells.rows)))
+
+
+def choose_probable_cells(
+    probabilities: Any, labels: Labels, *, rng: np.random.RandomState, candidates: int = 30, n_sampled: int = 20
+) -> ScoredCells:
+    """Return cells of every row with the given probabilities as scores, as :func:`score_out_of_fold` does."""
+    if tuple(np.shape(probabilities)) != tuple(labels.shape):
+        raise ValueError(
+            f"probabilities has shape {np.shape(probabilities)} and Y {tuple(labels.shape)}; pass one for each cell."
+        )
+    matrix = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities, np.float64)
+    parts = []
+    for rows in row_blocks(*labels.shape):
+        block = matrix[rows].toarray().astype(np.float64) if sp.issparse(matrix) else matrix[rows]
+        if not np.isfinite(block).all():
+            raise ValueError("probabilities holds NaN or infinite values; pass a number for each cell.")
+        numbers = np.arange(rows.start, rows.start + len(block))
+        parts.append(choose_cells(block, numbers, labels[rows], candidates, n_sampled, rng))
+    return concatenate_cells(parts)
+
+
+def find_units(X: Any, groups: Any, n: int) -> NDArray[np.int64]:
+    """Return the number of the unit of each row; equal rows and rows of one group are in one unit.
+
+    >>> find_units(["a", "b", "a", "c"], None, 4).tolist(), find_units(["a", "b", "a", "c"], [1, 1, 2, 3], 4).tolist()
+    ([0, 1, 0, 2], [0, 0, 0, 1])
+    """
+    units = _number_values(_row_keys(X), n)
+    if groups is None:
+        return units
+    if len(groups) != n:
+        raise ValueError(f"groups has {len(groups)} values and Y {n} rows; pass one for each row.")
+    named = _number_values(list(groups), n)
+    ends = units.max() + 1
+    links = sp.coo_array((np.ones(n, np.int8), (units, ends + named)), shape=(ends + named.max() + 1,) * 2)
+    return sp.csgraph.connected_components(links, directed=False)[1][units].astype(np.int64)
+
+
+def _row_keys(X: Any) -> list[Any]:
+    """Return a value for each row that equal rows share."""
+    if sp.issparse(X):
+        csr = sp.csr_array(X)
+        pairs = zip(csr.indptr[:-1], csr.indptr[1:], strict=True)
+        return [(csr.indices[a:b].tobytes(), csr.data[a:b].tobytes()) for a, b in pairs]
+    if isinstance(X, np.ndarray) and X.dtype != object:
+        return [row.tobytes() for row in np.ascontiguousarray(X)]
+    if hasattr(X, "iloc"):
+        return [repr(row) for row in X.to_numpy().tolist()]
+    return [row if isinstance(row, str) else repr(row) for row in X]
+
+
+def _number_values(values: list[Any], n: int) -> NDArray[np.int64]:
+    """Return numbers of values in the order of their first occurrence."""
+    numbers: dict[Any, int] = {}
+    return np.fromiter((numbers.setdefault(value, len(numbers)) for value in values), np.int64, n)
+
+
+def draw_folds(units: NDArray[np.int64], n_folds: int, rng: np.random.RandomState) -> NDArray[np.int64]:
+    """Return the fold of each row: units are dealt out at random, and rows follow their unit."""
+    n_units = int(units.max(initial=0)) + 1
+    return rng.permutation(np.arange(n_units) % min(n_folds, n_units))[units]
 
 
 def make_resumable_generator(random_state: Any) -> np.random.RandomState:

@@ -25,10 +25,21 @@ from labelgap.metrics.cell_metrics import (
     instance_auc,
     label_error,
 )
+from labelgap.metrics.corrected import (
+    CorrectedF1,
+    CorrectedNDCGAtK,
+    CorrectedPrecisionAtK,
+    CorrectedRecallAtK,
+    corrected_metrics,
+)
 
 __all__ = [
     "F1",
     "Batch",
+    "CorrectedF1",
+    "CorrectedNDCGAtK",
+    "CorrectedPrecisionAtK",
+    "CorrectedRecallAtK",
     "HammingLoss",
     "InstanceAUC",
     "Metric",
@@ -38,6 +49,7 @@ __all__ = [
     "PrecisionAtK",
     "Ranking",
     "RecallAtK",
+    "corrected_metrics",
     "evaluate",
     "f1_score",
     "hamming_loss",

@@ -488,6 +488,7 @@ class StatsOut(BaseModel):
     precision: PrecisionOut
     curve: list[CurvePoint]
     calibration: list[CalibrationBin]
+    next_hundred: float
     labels: list[LabelCount]
 
 

@@ -15,7 +15,7 @@ from labelgap.serve.jobs import Job
 from labelgap.serve.reviews import statistics
 from labelgap.serve.reviews.retraining import Retrained, retrain, save_next_to
 from labelgap.serve.reviews.review_data import ReviewData, export_labels, export_log
-from labelgap.serve.reviews.store import Review, Store, Suggestion, SuggestionQuery
+from labelgap.serve.reviews.store import Kind, Review, Store, Suggestion, SuggestionQuery
 
 MIN_STORED_PROBABILITY = 0.01  # less probable suggestions are not stored
 MAX_STORED_SUGGESTIONS = 200_000  # of each kind
@@ -143,7 +143,7 @@ class ReviewSession:
             counts[kind] = {"open": number, "expected": expected}
         return counts
 
-    def stats(self, kind: str) -> dict[str, Any]:
+    def stats(self, kind: Kind) -> dict[str, Any]:
         """Return the statistics of the reviews of one kind, and the frequencies of the labels."""
         reviews = self.store.current_reviews()
         of_kind = [review for review in reviews if review.kind == kind]
@@ -154,6 +154,9 @@ class ReviewSession:
             "precision": statistics.compute_precision(of_kind),
             "curve": statistics.compute_precision_curve(of_kind),
             "calibration": statistics.compute_calibration(of_kind),
+            "next_hundred": statistics.count_next(
+                of_kind, [item.probability for item in SuggestionQuery(kind=kind).page(self.store, 100)]
+            ),
             "labels": statistics.count_labels(
                 self.data.label_names, written.tolist(), json.loads(expected) if expected else None, reviews
             ),

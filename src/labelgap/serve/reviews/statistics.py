@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from labelgap.gaps import reliability
+from labelgap.gaps import expect_next, recalibrate, reliability
 from labelgap.serve.reviews.store import Review
 
 MAX_CURVE_POINTS = 200
@@ -72,6 +72,19 @@ def compute_calibration(reviews: Sequence[Review]) -> list[dict[str, float]]:
     return [
         {"predicted": mean, "accepted": rate, "reviewed": round(share * len(decided))} for mean, rate, share in bins
     ]
+
+
+def count_next(reviews: Sequence[Review], next_probabilities: Sequence[float]) -> float:
+    """Return how many of the next suggestions are probably right, by probabilities that agree with the verdicts.
+
+    >>> count_next([], [0.9, 0.6])
+    1.5
+    """
+    decided = select_decided(reviews)
+    reviewed = np.arange(len(decided))
+    stated = np.array([*(review.probability for review in decided), *next_probabilities], np.float64)
+    learned = recalibrate(stated, reviewed, np.array([review.verdict == "accept" for review in decided]))
+    return round(expect_next(learned, reviewed, len(next_probabilities)), 3)
 
 
 def count_labels(

@@ -1,0 +1,133 @@
+"""Rows with a wrong label, on the multi-label benchmark of cleanlab, regenerated from its description.
+
+Labels of ``make_multilabel_classification`` are flipped by a 2×2 noise matrix for each class. The same out-of-fold
+probabilities go to cleanlab's scorers (the best one is shown) and to ``audit(Y, probabilities=P)``; the last line
+is an audit by a model of labelgap. Rows: area under the precision–recall curve, area under the ROC curve, and
+precision among as many rows as have a wrong label. Cells: area under the precision–recall curve, of omissions among
+absent cells and of additions among written cells.
+
+    python -m benchmarks.noisy_rows [large small] [--models logistic forest] [--draws 10] [--noise 0.02] [--rows N]
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import make_multilabel_classification
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.model_selection import cross_val_predict
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
+
+from labelgap import BinaryRelevance, audit
+
+SIZES = {"large": (37_500, 20, 50, 5), "small": (6_000, 3, 4, 2)}
+NOISE = {("large", "logistic"): 0.02, ("large", "forest"): 0.02, ("small", "logistic"): 0.1, ("small", "forest"): 0.1}
+MODELS: dict[str, Any] = {
+    "logistic": OneVsRestClassifier(LogisticRegression()),
+    "forest": RandomForestClassifier(n_estimators=100, min_samples_leaf=5, random_state=0),
+}
+
+
+def make(size: str, noise: float, seed: int, n_rows: int | None) -> tuple[NDArray, NDArray, NDArray]:
+    """Return features, true labels and noisy labels.
+
+    Each class has a share of flipped negatives, uniform up to ``noise``, and of flipped positives, up to four times
+    as much.
+    """
+    n, d, n_classes, n_labels = SIZES[size]
+    X, Y = make_multilabel_classification(n_rows or n, d, n_classes=n_classes, n_labels=n_labels, random_state=seed)
+    rng = np.random.default_rng(seed)
+    added, omitted = noise * rng.random(n_classes), 4 * noise * rng.random(n_classes)
+    flipped = rng.random(Y.shape) < np.where(Y > 0, omitted, added)
+    return X, Y > 0, (Y > 0) ^ flipped
+
+
+def predict_out_of_fold(model: Any, X: NDArray, written: NDArray) -> NDArray:
+    """Return out-of-fold probabilities of a scikit-learn classifier."""
+    P = cross_val_predict(model, StandardScaler().fit_transform(X), written.astype(int), cv=5, method="predict_proba")
+    return np.column_stack([part[:, 1] for part in P]) if isinstance(P, list) else P
+
+
+def by_cleanlab(written: NDArray, P: NDArray) -> dict[str, tuple[NDArray, NDArray]]:
+    """Return the suspicion of rows and of cells by each of cleanlab's scorers."""
+    from cleanlab.multilabel_classification.rank import get_label_quality_scores, get_label_quality_scores_per_class
+
+    lists = [np.flatnonzero(row).tolist() for row in written]
+    result = {}
+    for method in ("self_confidence", "normalized_margin", "confidence_weighted_entropy"):
+        cells = 1 - get_label_quality_scores_per_class(lists, P, method=method)
+        for pooling in (
+            {"method": "exponential_moving_average", "alpha": 0.8},
+            {"method": "softmin", "temperature": 0.1},
+        ):
+            rows = 1 - get_label_quality_scores(lists, P, method=method, aggregator_kwargs=pooling)
+            result[f"cleanlab, {method}, {pooling['method']}"] = rows, cells
+    return result
+
+
+def by_audit(found: Any, shape: tuple[int, int]) -> tuple[NDArray, NDArray]:
+    """Return the suspicion of rows and of cells by an audit."""
+    rows, cells = np.zeros(shape[0]), np.zeros(shape)
+    ranked = found.rank_rows()
+    rows[ranked.rows] = ranked.probabilities
+    for suggestions in (found.missing, found.doubtful):
+        places = np.linspace(1, 0, len(suggestions))  # the order, also among equal probabilities
+        cells[suggestions.rows, suggestions.labels] = suggestions.probabilities + 1e-6 * places
+    return rows, cells
+
+
+def measure(rows: NDArray, cells: NDArray, truth: NDArray, written: NDArray) -> list[float]:
+    """Return the figures of a table's row."""
+    wrong = truth != written
+    row = wrong.any(axis=1)
+    first = np.argsort(-rows, kind="stable")[: row.sum()]
+    of_cells = [average_precision_score(wrong[kind], cells[kind]) for kind in (~written, written)]
+    return [average_precision_score(row, rows), roc_auc_score(row, rows), float(row[first].mean()), *of_cells]
+
+
+def compare(size: str, model: str, noise: float, draws: int, n_rows: int | None) -> None:
+    """Print the mean figures of all draws."""
+    figures: dict[str, list[list[float]]] = {}
+    for seed in range(draws):
+        X, truth, written = make(size, noise, seed, n_rows)
+        P = predict_out_of_fold(MODELS[model], X, written)
+        judged = by_cleanlab(written, P)
+        Y, n_classes = written.astype(np.int8), written.shape[1]
+        judged["audit, the same probabilities"] = by_audit(
+            audit(Y, probabilities=P, candidates=n_classes, random_state=seed), Y.shape
+        )
+        features = PolynomialFeatures(2, include_bias=False).fit_transform(StandardScaler().fit_transform(np.sqrt(X)))
+        own = audit(features, Y, BinaryRelevance(0.1, loss="logistic"), candidates=n_classes, random_state=seed)
+        judged["audit, its own model"] = by_audit(own, Y.shape)
+        for name, (rows, cells) in judged.items():
+            figures.setdefault(name, []).append(measure(rows, cells, truth, written))
+        share = (truth != written).any(axis=1).mean()
+    print(f"{size}, {model}, noise {noise:g}, {draws} draws: {share:.2f} of the rows have a wrong label")
+    means = {name: np.mean(values, axis=0) for name, values in figures.items()}
+    best = max((name for name in means if name.startswith("cleanlab")), key=lambda name: means[name][0])
+    for name in (best, "audit, the same probabilities", "audit, its own model"):
+        values = "  ".join(f"{value:.3f}" for value in means[name])
+        print(f"  {name:60s} AUPRC AUROC AP@T, omissions, additions: {values}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", nargs="*", default=["large", "small"])
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--draws", type=int, default=10)
+    parser.add_argument("--noise", type=float)
+    parser.add_argument("--rows", type=int)
+    options = parser.parse_args()
+    for size in options.sizes:
+        for model in options.models:
+            compare(size, model, options.noise or NOISE[size, model], options.draws, options.rows)
+
+
+if __name__ == "__main__":
+    main()

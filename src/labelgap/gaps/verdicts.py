@@ -1,0 +1,150 @@
+"""What verdicts on suggestions teach: better probabilities, how many labels are missing, and when to stop.
+
+People review the most probable suggestions first, so verdicts are no random sample of all cells. Two uses stay right
+all the same. Given the stated probability, a verdict does not depend on why the cell was chosen: verdicts recalibrate
+the probabilities (:func:`recalibrate`). And a random probe, a few cells drawn from a queue with known probabilities
+of being drawn, estimates how many labels are missing without any assumption (:func:`estimate_from_probe`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelgap.calibration.written import STANDARD_ERRORS_95
+from labelgap.gaps.auditing import Suggestions
+
+PRIOR_VERDICTS = 10.0  # weight of the stated probabilities beside verdicts
+NEWTON_STEPS = 30
+
+
+class Probe(NamedTuple):
+    """Positions of suggestions drawn at random for review, and the probability of each to be drawn."""
+
+    positions: NDArray[np.int64]
+    chances: NDArray[np.float64]
+
+
+class Remaining(NamedTuple):
+    """The estimated number of right suggestions in a list, with a 95 % interval."""
+
+    number: float
+    low: float
+    high: float
+
+
+def recalibrate(probabilities: NDArray, reviewed: NDArray, right: NDArray) -> NDArray[np.float64]:
+    """Return probabilities that agree with verdicts: the logit becomes a + b · logit, with b > 0.
+
+    a and b maximise the likelihood of the verdicts; a prior of ten verdicts keeps them near 0 and 1. The order of the
+    suggestions does not change.
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (m,)
+        The stated probabilities of suggestions of one kind.
+    reviewed : ndarray of int
+        Positions of the reviewed suggestions.
+    right : ndarray of bool
+        Whether the reviewer found them right.
+
+    Examples
+    --------
+    Suggestions of 0.9, of which a third turned out right:
+
+    >>> p = recalibrate(np.full(400, 0.9), np.arange(300), np.arange(300) % 3 == 0)
+    >>> bool(abs(p[399] - 1 / 3) < 0.05)
+    True
+    """
+    probabilities, reviewed = np.asarray(probabilities, np.float64), np.asarray(reviewed, np.int64)
+    if not len(reviewed):
+        return probabilities
+    z = _logit(probabilities)
+    scale = max(float(np.abs(z[reviewed]).mean()), 1.0)
+    design = np.column_stack([np.ones(len(reviewed)), z[reviewed] / scale])
+    start = np.array([0.0, scale])
+    theta, ridge = start.copy(), PRIOR_VERDICTS / 4
+    for _ in range(NEWTON_STEPS):
+        p = _sigmoid(design @ theta)
+        gradient = design.T @ (p - np.asarray(right, np.float64)) + ridge * (theta - start)
+        hessian = (design * (p * (1 - p))[:, None]).T @ design + ridge * np.eye(2)
+        theta = theta - np.linalg.solve(hessian, gradient)
+        theta[1] = max(theta[1], 1e-3)
+    return _sigmoid(theta[0] + theta[1] * z / scale)
+
+
+def draw_probe(suggestions: Suggestions, size: int, random_state: int | None = None) -> Probe:
+    """Draw suggestions for a random probe, in proportion to √(p (1 − p)): where verdicts are least certain.
+
+    Cells are drawn independently (Poisson sampling), ``size`` of them on average.
+
+    >>> zeros = np.zeros(100, int)
+    >>> probe = draw_probe(Suggestions(np.arange(100), zeros, np.linspace(0.9, 0.1, 100)), 20, 0)
+    >>> 10 <= len(probe.positions) <= 30
+    True
+    """
+    p = suggestions.probabilities
+    spread = np.sqrt(np.maximum(p * (1 - p), 1e-4))
+    low, high = 0.0, 1e6
+    for _ in range(100):  # the factor at which ``size`` cells are drawn on average
+        middle = (low + high) / 2
+        low, high = (middle, high) if np.minimum(middle * spread, 1.0).sum() < size else (low, middle)
+    chances = np.minimum(high * spread, 1.0)
+    drawn = np.flatnonzero(np.random.default_rng(random_state).random(len(p)) < chances)
+    return Probe(drawn, chances[drawn])
+
+
+def estimate_from_probe(probabilities: NDArray, probe: Probe, right: NDArray, error_rate: float = 0.0) -> Remaining:
+    """Estimate the number of right suggestions of a list from the verdicts on a random probe.
+
+    The estimate is Σ p + Σ over the probe of (verdict − p) / chance, which has no bias whatever p is; p only makes it
+    more precise. Verdicts that are wrong with a known ``error_rate`` e are corrected: (verdict − e) / (1 − 2e).
+
+    Parameters
+    ----------
+    probabilities : ndarray of shape (m,)
+        The probabilities of all suggestions of the list.
+    probe : Probe
+        The drawn suggestions, see :func:`draw_probe`.
+    right : ndarray of bool
+        The verdicts on them.
+    error_rate : float, default=0.0
+        Share of the verdicts that are wrong.
+
+    Examples
+    --------
+    >>> estimate_from_probe(np.full(4, 0.5), Probe(np.arange(4), np.ones(4)), np.array([1, 1, 1, 0]))
+    Remaining(number=3.0, low=3.0, high=3.0)
+    """
+    if not 0 <= error_rate < 0.5:
+        raise ValueError(f"error_rate={error_rate!r} is out of range; pass a share of at least 0 and below 0.5.")
+    verdicts = (np.asarray(right, np.float64) - error_rate) / (1 - 2 * error_rate)
+    residuals = verdicts - probabilities[probe.positions]
+    number = float(probabilities.sum() + (residuals / probe.chances).sum())
+    noise = error_rate * (1 - error_rate) / (1 - 2 * error_rate) ** 2
+    variance = ((1 - probe.chances) * residuals**2 / probe.chances**2 + noise / probe.chances).sum()
+    half_width = STANDARD_ERRORS_95 * float(np.sqrt(variance))
+    low, high = max(number - half_width, 0.0), min(number + half_width, float(len(probabilities)))
+    return Remaining(float(np.clip(number, 0.0, len(probabilities))), low, max(low, high))
+
+
+def expect_next(probabilities: NDArray, reviewed: NDArray, n: int = 100) -> float:
+    """Return how many of the next n open suggestions are expected to be right: stop when it is too few.
+
+    >>> expect_next(np.array([0.9, 0.8, 0.5, 0.1]), np.array([0]), n=2)
+    1.3
+    """
+    still_open = np.ones(len(probabilities), bool)
+    still_open[np.asarray(reviewed, np.int64)] = False
+    return float(np.sort(probabilities[still_open])[::-1][:n].sum())
+
+
+def _logit(p: NDArray) -> NDArray[np.float64]:
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    return np.log(p / (1 - p))
+
+
+def _sigmoid(z: NDArray) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-np.clip(z, -50, 50)))
