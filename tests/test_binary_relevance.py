@@ -305,11 +305,12 @@ def test_loops_over_cells_are_sums_and_products(name):
     loss = LOSSES[name]()
     targets, scores, (values, slopes, curvature) = cells(loss, np.random.default_rng(0))
     found, first, second = np.ones(4), np.empty((7, 4)), np.empty((7, 4))
-    add_column_values(CompiledLoss(loss), targets, scores, found)
-    write_column_model(CompiledLoss(loss), targets, scores, first, second)
-    np.testing.assert_allclose(found, 1 + values.sum(0))
-    np.testing.assert_allclose(first, slopes, atol=1e-15)
-    np.testing.assert_allclose(second, curvature, atol=1e-15)
+    weights = np.linspace(0, 2, 7)
+    add_column_values(CompiledLoss(loss), targets, scores, weights, found)
+    write_column_model(CompiledLoss(loss), targets, scores, weights, first, second)
+    np.testing.assert_allclose(found, 1 + weights @ values)
+    np.testing.assert_allclose(first, weights[:, None] * slopes, atol=1e-15)
+    np.testing.assert_allclose(second, weights[:, None] * curvature, atol=1e-15)
 
 
 def test_loops_over_rows_are_products():
@@ -410,3 +411,88 @@ def test_a_column_that_is_done_stays_where_it_is(planted):
     assert (again.n_iter[[0, 1, 3, 4]] > 0).all()
     np.testing.assert_array_equal(again.x[:, 2], ends.x[:, 2])
     np.testing.assert_allclose(again.x, ends.x, atol=1e-8)
+
+
+# --- targets by frequency, priors, weights of rows, updates ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_ridge_with_targets_by_frequency_and_a_prior(gaps, form, planted):
+    """∇F = 0 with targets ((f + 1) / m)^−power and the penalty (α/2) ‖w − m_j‖²."""
+    data = planted(n=80, d=12, L=9)
+    Y = data.gaps if gaps else data.Y.astype(float)
+    prior = np.random.default_rng(0).standard_normal((9, 12))
+    model = BinaryRelevance(loss="squared", frequency_power=0.4, **exact).fit(form(data.X), Y, prior=form(prior))
+    counts = (Y == 1).sum(0)
+    targets = ((counts + 1) / (counts @ (counts + 1) / counts.sum())) ** -0.4 * (Y == 1)
+    rows = np.column_stack([data.X, np.ones(80)])
+    W = np.column_stack([model.coef_, model.intercept_ + 0.5])
+    residuals = np.where(np.isnan(Y), 0, rows @ W.T - targets)
+    gradient = residuals.T @ rows + ALPHA * (W - np.column_stack([prior, np.zeros(9)]))
+    assert np.abs(gradient).max() < 1e-6
+
+
+def test_folds_are_fits_without_their_rows(planted):
+    data = planted(n=60, d=8, L=5)
+    prior = np.random.default_rng(0).standard_normal((5, 8))
+    model = BinaryRelevance(loss="squared", frequency_power=0.3, **exact)
+    held_out = np.arange(0, 60, 4)
+    train = np.setdiff1d(np.arange(60), held_out)
+    scores = model._prepare_folds(data.X, data.Y, prior=prior)(train, held_out).dense()
+    refit = model.fit(data.X[train], data.Y[train], prior=prior)
+    np.testing.assert_allclose(scores, refit.decision_function(data.X[held_out]), atol=1e-8)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_a_weight_repeats_a_row(loss, gaps, form, planted):
+    data = planted(n=60, d=8, L=5)
+    Y = data.gaps if gaps else data.Y.astype(float)
+    counts = np.random.default_rng(0).integers(0, 3, 60)
+    repeated = np.repeat(np.arange(60), counts)
+    weighted = BinaryRelevance(loss=loss, **exact).fit(form(data.X), Y, sample_weight=counts)
+    plain = BinaryRelevance(loss=loss, **exact).fit(form(data.X[repeated]), Y[repeated])
+    np.testing.assert_allclose(weighted.coef_, plain.coef_, atol=2e-5)
+    np.testing.assert_allclose(weighted.intercept_, plain.intercept_, atol=2e-5)
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("constant", [True, False], ids=["constant", "no constant"])
+def test_an_update_is_a_fit_where_features_are_uncorrelated(form, constant):
+    """The diagonal of XᵀX says everything about earlier rows with one feature each."""
+    rng = np.random.default_rng(0)
+    X, Y = np.eye(4)[rng.integers(0, 4, 50)] * rng.uniform(1, 2, (50, 1)), rng.random((50, 3)) < 0.4
+    further, more = rng.standard_normal((20, 4)), rng.random((20, 5)) < 0.4  # with two new labels
+    options = {"loss": "squared", "fit_intercept": constant} | exact
+    model = BinaryRelevance(**options).fit(form(X), Y.astype(int)).partial_fit(form(further), more.astype(int))
+    whole = BinaryRelevance(**options).fit(
+        form(np.vstack([X, further])), np.vstack([np.hstack([Y, np.zeros((50, 2), bool)]), more]).astype(int)
+    )
+    if not constant:
+        np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-8)
+    difference = np.abs(model.coef_ - whole.coef_).max()
+    assert difference < 0.1 * np.abs(whole.coef_).max()
+    past = BinaryRelevance(**options).fit(form(X), Y.astype(int))
+    past.partial_fit(form(further), more.astype(int), past=(form(X), Y.astype(int)))
+    np.testing.assert_allclose(past.coef_, whole.coef_, atol=1e-10)
+
+
+def test_updates_say_what_they_cannot_do(planted):
+    data = planted(n=40, d=6, L=4)
+    hinge = BinaryRelevance().fit(data.X, data.Y)
+    with pytest.raises(ValueError, match="needs a model that was fitted with loss='squared'"):
+        hinge.partial_fit(data.X, data.Y)
+    hinge.partial_fit(data.X, data.Y, past=(data.X, data.Y))
+    ridge = BinaryRelevance(loss="squared").fit(data.X, data.Y)
+    before = ridge.coef_.copy()
+    with pytest.raises(ValueError, match="unknown cells"):
+        ridge.partial_fit(data.X, data.gaps)
+    np.testing.assert_array_equal(ridge.coef_, before)
+    with pytest.raises(ValueError, match="prior has shape"):
+        ridge.fit(data.X, data.Y, prior=np.ones((2, 6)))
+    with pytest.raises(ValueError, match="frequency_power=0.5 needs loss='squared'"):
+        BinaryRelevance(frequency_power=0.5).fit(data.X, data.Y)
+    with pytest.raises(ValueError, match="weights of all rows are zero"):
+        ridge.fit(data.X, data.Y, sample_weight=np.zeros(40))

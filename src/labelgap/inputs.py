@@ -368,12 +368,10 @@ def get_label_names(model: Any) -> list[str] | None:
 def clone_with_seed(model: Any, seed: int) -> Any:
     """Return an unfitted clone; ``seed`` replaces each ``random_state`` that is None.
 
-    A search is replaced by the estimator with the parameters that it chose. A Tagger without an estimator stays one,
-    since an audit has a faster default of its own.
+    What a search, or a Tagger without an estimator, chose is not searched again.
     """
-    automatic = isinstance(model, Tagger) and model.estimator is None
     is_fitted = isinstance(model, MultiLabelEstimator) and hasattr(model, "n_labels_")
-    estimator: Any = model.chosen() if is_fitted and not automatic else clone(model)
+    estimator: Any = model.chosen() if is_fitted else clone(model)
     for name, value in estimator.get_params().items():
         if name.endswith("random_state") and value is None:
             estimator.set_params(**{name: seed})

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 
 from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.label_models import (
+    FoldRidge,
     LabelFits,
+    LabelProblem,
     LabelSettings,
     count_cells,
     fit_blocks,
     fit_labels,
     minimize_squared_hinge,
-    score_held_out,
-    share_ridge,
+    update_ridge,
 )
-from labelgap.estimators.parameters import check_choice, check_number, check_weights
+from labelgap.estimators.low_rank import check_further, check_no_past, check_past
+from labelgap.estimators.parameters import check_choice, check_number, check_weights, choose_weights
 from labelgap.estimators.scores import (
     BlockScores,
     FoldScorer,
@@ -35,10 +38,19 @@ from labelgap.estimators.scores import (
 )
 from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
-from labelgap.observations.labels import make_csr
+from labelgap.observations.labels import append_labels, make_csr, stack_rows
+from labelgap.runtime import threads
 
 DEFAULT_CS = tuple(10.0**power for power in range(-8, 9))
 MAX_NEWTON_FEATURES = 500  # a Newton step takes time cubic in the number of features
+
+
+@dataclass(frozen=True)
+class LinearSide:
+    """What a fit of linear models may get beside rows and labels: a prior of the weights, and weights of rows."""
+
+    prior: Any = None
+    sample_weight: Any = None
 
 
 class BinaryRelevance(MultiLabelEstimator):
@@ -46,7 +58,9 @@ class BinaryRelevance(MultiLabelEstimator):
 
     The model of label j minimises over w and b
 
-        F(w, b) = Σ over known (i, j) of ℓ(Y_ij, w·x_i + b) + (α/2) (‖w‖² + b²) + l1 ‖w‖₁.
+        F(w, b) = Σ over known (i, j) of ℓ(Y_ij, w·x_i + b) + (α/2) (‖w − m_j‖² + b²) + l1 ‖w‖₁.
+
+    The prior m_j is 0 unless :meth:`fit` gets one.
 
     A label whose known cells are all of one class gets w = 0 and the best constant b; a label without known cells
     gets the decision value of w = 0, b = 0. Setting small weights to 0 makes large models small (DiSMEC, Babbar and
@@ -58,6 +72,10 @@ class BinaryRelevance(MultiLabelEstimator):
         The penalty α ≥ 0. LIBLINEAR's C is 1/α.
     loss : {"squared_hinge", "logistic", "squared"} or Loss, default="squared_hinge"
         The loss ℓ of a cell. Squared loss with every label known is solved as one linear system for all labels.
+    frequency_power : float, default=0.0
+        With squared loss, the target of a positive of label j is ((f_j + 1) / m)^−power instead of 1, where f_j is
+        its number of positives and m the mean of f + 1 over all positives. The penalty shrinks the scores of rare
+        labels most; a power of 0.2 to 0.5 undoes that, and usually improves rankings.
     l1 : float, default=0.0
         The weight of ‖w‖₁, which makes weights sparse; with ``alpha=0`` it is the only penalty.
     threshold : float, default=0.0
@@ -88,6 +106,8 @@ class BinaryRelevance(MultiLabelEstimator):
         The largest number of Newton steps of a label.
     status_ : str
         "converged", or "max_iter" if some label did not converge.
+    memory_ : dict of ndarray
+        The sums of squares of the features and the targets of positives, for :meth:`partial_fit`; squared loss only.
 
     Examples
     --------
@@ -111,12 +131,15 @@ class BinaryRelevance(MultiLabelEstimator):
     intercept_: NDArray
     n_iter_: int
     status_: str
+    if TYPE_CHECKING:  # model files must have all declared attributes; this one is optional
+        memory_: dict[str, NDArray]
 
     def __init__(
         self,
         alpha: float = 1.0,
         *,
         loss: str | Loss = "squared_hinge",
+        frequency_power: float = 0.0,
         l1: float = 0.0,
         threshold: float = 0.0,
         fit_intercept: bool = True,
@@ -130,6 +153,7 @@ class BinaryRelevance(MultiLabelEstimator):
     ) -> None:
         self.alpha = alpha
         self.loss = loss
+        self.frequency_power = frequency_power
         self.l1 = l1
         self.threshold = threshold
         self.fit_intercept = fit_intercept
@@ -141,13 +165,110 @@ class BinaryRelevance(MultiLabelEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        *,
+        prior: Any = None,
+        sample_weight: Any = None,
+        calibrate: bool | str = False,
+    ) -> Self:
+        """Fit the model to rows X and labels Y.
+
+        Parameters
+        ----------
+        X, Y, observed
+            As in :meth:`LEML.fit`.
+        prior : array-like or sparse matrix of shape (L, d), optional
+            The weights m_j to which the penalty pulls those of each label, such as the features of its name. Needs
+            squared loss.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows, which multiply the losses of their cells.
+        calibrate : bool or str, default=False
+            As in :meth:`LEML.fit`; a prior and weights exclude it.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, Y, observed, LinearSide(prior, sample_weight), calibrate=calibrate)
+
+    def partial_fit(self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, prior: Any = None) -> Self:
+        """Update the model with further rows, which may have new labels.
+
+        With the earlier rows as ``past`` the model is fitted to all rows. Without them, squared loss has a summary of
+        them in the diagonal D of their XᵀX: the update minimises, over C,
+
+            ½ ‖T − X C‖² + ½ tr((C − C₀)ᵀ (D + αI) (C − C₀)),
+
+        where T are the targets of the further rows and C₀ the coefficients so far. It is exact if the features of the
+        earlier rows are uncorrelated.
+
+        Parameters
+        ----------
+        X, Y, observed
+            Further rows as in :meth:`fit`; in Y the labels of the model come first, then new ones.
+        past : pair of X and Y, optional
+            The rows learned from before; labels that this Y does not have are negative.
+        prior : array-like or sparse matrix of shape (L, d), optional
+            As in :meth:`fit`, if there is a ``past``.
+
+        Returns
+        -------
+        self
+        """
+        if not hasattr(self, "coef_"):
+            check_no_past(past)
+            return self.fit(X, Y, observed, prior=prior)
+        self._check_parameters()
+        outcome = None
+        with self._restore_on_error(), threads(self.n_jobs):
+            names, n_before = getattr(self, "label_names_in_", None), self.n_labels_
+            rows, names = check_further(self, self._check_rows(X), Y, observed, names)
+            if past is None:
+                self._update(rows.X, rows.labels)
+            else:
+                before = check_past(self, past, self._check_rows, rows.labels.shape[1], names)
+                labels = stack_rows(append_labels(before.labels, rows.labels.shape[1]), rows.labels)
+                outcome = self._learn(stack_features(before.X, rows.X), labels, LinearSide(prior))
+            self.n_labels_ = rows.labels.shape[1]
+            if self.n_labels_ != n_before:
+                self._drop_calibration("partial_fit has added labels")
+            if names is not None:
+                self.label_names_in_ = names
+        if outcome is not None and any(outcome):
+            outcome.report()
+        return self
+
+    def _update(self, X: Any, labels: Labels) -> None:
+        """Update the coefficients with further rows, from the summary of the earlier ones."""
+        if not hasattr(self, "memory_"):
+            raise ValueError(
+                "partial_fit without the earlier rows needs a model that was fitted with loss='squared' to labels "
+                "without unknown cells; pass past=(X, Y), the earlier rows."
+            )
+        if not labels.complete:
+            raise ValueError(
+                "Y has unknown cells, which partial_fit can use with the earlier rows only; pass past=(X, Y)."
+            )
+        settings = self._settings()
+        constants = self.intercept_ + settings.loss.threshold
+        problem = LabelProblem(X, labels.T, settings)
+        fits, self.memory_ = update_ridge(LabelFits(self.coef_, constants), self.memory_, problem, self._kernels())
+        self.coef_ = store_by_feature(fits.weights)
+        self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
+
     def _check_parameters(self) -> None:
         self._check_common()
-        get_loss(self.loss)
-        for name in ("alpha", "l1", "threshold", "tol"):
+        loss = get_loss(self.loss)
+        for name in ("alpha", "frequency_power", "l1", "threshold", "tol"):
             check_number(name, getattr(self, name), Real, least=0)
         check_number("max_iter", self.max_iter, Integral, least=1)
         check_number("verbose", self.verbose, Integral, least=0)
+        if self.frequency_power and not loss.quadratic:
+            raise ValueError(f"frequency_power={self.frequency_power} needs loss='squared'; loss={self.loss!r}.")
 
     def _settings(self) -> LabelSettings:
         return LabelSettings(
@@ -159,14 +280,23 @@ class BinaryRelevance(MultiLabelEstimator):
             max_iter=int(self.max_iter),
             tol=float(self.tol),
             dtype=np.dtype(self.dtype).type,
+            frequency_power=float(self.frequency_power),
         )
 
-    def _learn(self, X: Any, labels: Labels) -> Outcome:
+    def _learn(self, X: Any, labels: Labels, side: LinearSide = LinearSide()) -> Outcome:
         settings = self._settings()
-        fits = fit_labels(X, labels, settings, self._kernels(), verbose=int(self.verbose))
+        prior = self._check_prior(side.prior, labels.shape[1], X.shape[1])
+        weights = side.sample_weight
+        if weights is not None:
+            weights = check_weights("sample_weight", choose_weights(None, weights), X.shape[0])
+        problem = LabelProblem(X, labels.T, settings, prior=prior, weights=weights)
+        fits = fit_labels(problem, self._kernels(), verbose=int(self.verbose))
         self.coef_ = store_by_feature(fits.weights)
         self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
         self.n_iter_, self.status_ = fits.n_iter, "converged" if fits.converged else "max_iter"
+        self.__dict__.pop("memory_", None)
+        if settings.loss.quadratic and labels.complete and not settings.sparse:
+            self.memory_ = problem.summarize()
         if fits.converged:
             return Outcome()
         return Outcome(
@@ -174,20 +304,34 @@ class BinaryRelevance(MultiLabelEstimator):
             f"gradients fell to tol={self.tol:g}; raise max_iter, tol or alpha, or scale the features."
         )
 
+    def _check_prior(self, prior: Any, n_labels: int, n_features: int) -> Any:
+        """Return a validated prior, a csr_array or an array of the estimator's type, or None."""
+        if prior is None:
+            return None
+        if not get_loss(self.loss).quadratic:
+            raise ValueError(f"prior needs loss='squared'; loss={self.loss!r}.")
+        prior = check_array(prior, accept_sparse="csr", dtype=np.dtype(self.dtype).type)
+        if prior.shape != (n_labels, n_features):
+            raise ValueError(f"prior has shape {prior.shape}; pass a row of {n_features} weights for each label.")
+        return sp.csr_array(prior) if sp.issparse(prior) else prior
+
     def _scores(self, X: Any) -> LinearScores:
         return LinearScores(X, self.coef_, self.intercept_, self._kernels())
 
-    def _prepare_folds(self, X: Any, labels: Labels) -> FoldScorer | None:
+    def _prepare_folds(self, X: Any, labels: Labels, *, prior: Any = None) -> FoldScorer | None:
         """Return a function that scores the rows of a fold, if its models come from those of all rows."""
         self._check_parameters()
         X, labels = self._check_fit(X, labels, None)
         settings, kernels = self._settings(), self._kernels()
-        ridge = share_ridge(X, labels, settings, kernels)
-        if ridge is None:
+        if not (settings.loss.quadratic and labels.complete) or settings.sparse:
+            return None
+        ridge = FoldRidge(X, labels, settings, kernels, self._check_prior(prior, labels.shape[1], X.shape[1]))
+        if not ridge.is_exact:
             return None
 
         def score(train: NDArray, held_out: NDArray) -> BlockScores:
-            return BlockScores(lambda: iter([score_held_out(ridge, labels, settings, held_out)]), kernels)
+            scores = ridge.score(held_out).combine(settings, settings.frequency_power)
+            return BlockScores(lambda: iter([scores - settings.dtype(settings.loss.threshold)]), kernels)
 
         return score
 
@@ -346,6 +490,17 @@ class LabelwiseSVM(MultiLabelEstimator):
 
     def _check_loaded(self) -> None:
         check_coefficients(self.coef_, self.intercept_, self.n_labels_, self.n_features_in_)
+
+
+def stack_features(first: Any, second: Any) -> Any:
+    """Return the rows of both below each other.
+
+    >>> stack_features(np.array([[1.0]]), np.array([[2.0]])).ravel()
+    array([1., 2.])
+    """
+    if sp.issparse(first) or sp.issparse(second):
+        return sp.csr_array(sp.vstack([first, second], format="csr"))
+    return np.vstack([first, second])
 
 
 class LinearSVM(NamedTuple):

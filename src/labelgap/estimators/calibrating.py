@@ -36,7 +36,13 @@ def calibrate_rows(scores: Any, labels: Labels, *, aim: str = "f1", positives_on
 
 
 def calibrate_in_folds(
-    estimator: Any, X: Any, labels: Labels, *, aim: str = "f1", positives_only: bool = False
+    estimator: Any,
+    X: Any,
+    labels: Labels,
+    *,
+    aim: str = "f1",
+    positives_only: bool = False,
+    options: dict[str, Any] | None = None,
 ) -> RowCalibration:
     """Return the calibration of an estimator on validated rows, from clones fitted without the rows they score.
 
@@ -50,7 +56,7 @@ def calibrate_in_folds(
             "calibrate=False."
         )
     fold = rng.permutation(np.arange(n) % N_FOLDS)
-    score, parts, n_scored = make_fold_scorer(estimator, X, labels), [], 0
+    score, parts, n_scored = make_fold_scorer(estimator, X, labels, options), [], 0
     with progress(None, "Calibration", 0) as advance:
         for number in range(N_FOLDS):
             train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
@@ -66,30 +72,40 @@ def calibrate_in_folds(
 
 
 def calibrate_fitted(
-    model: Any, X: Any, labels: Labels, *, aim: str = "f1", positives_only: bool = False
+    model: Any,
+    X: Any,
+    labels: Labels,
+    *,
+    aim: str = "f1",
+    positives_only: bool = False,
+    options: dict[str, Any] | None = None,
 ) -> RowCalibration:
     """Return the calibration of a model on its validated training rows.
 
-    A search has scored rows by fits without them, see ``_held_out_rows``. Other models are fitted again in folds.
+    A search has scored rows by fits without them, see ``_held_out_rows``. Other models are fitted again in folds,
+    with the ``options`` of :func:`make_fold_scorer`.
     """
     held_out = model._held_out_rows()
     if held_out is None or len(labels) < MIN_ROWS:
-        return calibrate_in_folds(model.chosen(), X, labels, aim=aim, positives_only=positives_only)
+        chosen = model.chosen()
+        return calibrate_in_folds(chosen, X, labels, aim=aim, positives_only=positives_only, options=options)
     parts = [collect_cells(part.scores.blocks(), part.rows, labels[part.rows]) for part in held_out]
     cells = concatenate_cells(parts)
     return _fit(cells, labels[np.unique(cells.rows)], aim, positives_only)
 
 
-def make_fold_scorer(estimator: Any, X: Any, labels: Labels) -> Any:
+def make_fold_scorer(estimator: Any, X: Any, labels: Labels, options: dict[str, Any] | None = None) -> Any:
     """Return a function of training rows and held-out rows that returns the scores of the latter.
 
-    An estimator whose folds share work has a method ``_prepare_folds`` that returns it, or None.
+    An estimator whose folds share work has a method ``_prepare_folds`` that returns it, or None. ``options`` of its
+    fit are the same for all rows, such as a prior.
     """
-    prepare = getattr(estimator, "_prepare_folds", None)
-    prepared = None if prepare is None else prepare(X, labels)
+    options = options or {}
+    prepare = getattr(clone(estimator), "_prepare_folds", None)
+    prepared = None if prepare is None else prepare(X, labels, **options)
 
     def fit_and_score(train: NDArray, held_out: NDArray) -> Any:
-        model = clone(estimator).fit(X[train], labels[train])
+        model = clone(estimator).fit(X[train], labels[train], **options)
         return model._scores(model._check_rows(X[held_out]))
 
     return fit_and_score if prepared is None else prepared

@@ -1,78 +1,138 @@
-"""The estimator that a Tagger fits if the user names none."""
+"""The chooser: the estimator that a Tagger fits if the user names none, found on held-out rows."""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from labelgap.checkpoints import checkpoint_call
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.binary_relevance import BinaryRelevance
-from labelgap.metrics import PrecisionAtK
+from labelgap.estimators.label_models import FoldRidge, LabelSettings, RidgeParts
+from labelgap.kernels import Backend
 from labelgap.observations import Labels
 from labelgap.runtime import progress, scope
 
-ALPHAS = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
-FIRST_ALPHA = 2  # position in ALPHAS
+ALPHAS = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+FIRST_ALPHA = 4  # position in ALPHAS
+POWERS = [0.0, 0.15, 0.3, 0.45, 0.6]  # of label frequencies
+PRIOR_WEIGHTS = [0.0, 0.1, 0.2, 0.4, 0.8, 1.6]
 DEPTHS = (1, 3, 5)
 MIN_SEARCH_ROWS = 50  # fewer rows leave too little to hold out for a search
-HELD_OUT_SHARE, MAX_HELD_OUT = 0.2, 3000  # rows for the choice of the penalty
-SEED = 0  # of the held-out rows; a choice is the same in every run
+N_FOLDS, MAX_HELD_OUT = 5, 3000  # folds are held out until this number of rows is scored
+SEED = 0  # of the folds; a choice is the same in every run
 
 
-def choose_estimator(
-    X: Any, labels: Labels, *, positives_only: bool, n_jobs: int | None = None
-) -> MultiLabelEstimator:
-    """Return an unfitted estimator for validated rows and labels.
+class Choice(NamedTuple):
+    """A chosen estimator, unfitted, with the weight of the prior, and the candidates with their scores."""
 
-    If only positives are known, that is ridge regression on all cells (squared loss with the target 0 for an absent
-    label, the one-class problem with weight 1): its ranking suffers little when labels are missing, and its penalty
-    is chosen on held-out rows, stronger where more is missing. Otherwise it is one-vs-all with the default loss of
-    :class:`BinaryRelevance`.
+    estimator: MultiLabelEstimator
+    prior_weight: float = 0.0
+    report: tuple[dict[str, float], ...] = ()
 
-    >>> choose_estimator(np.eye(2), Labels([[1, 0], [0, 1]]), positives_only=False)
-    BinaryRelevance()
+
+class GridScores(NamedTuple):
+    """The scores of all powers (rows) and prior weights (columns) for a penalty, as a checkpoint stores them."""
+
+    scores: NDArray[np.float64]
+
+
+def choose_estimator(X: Any, labels: Labels, *, prior: Any = None, n_jobs: int | None = None) -> Choice:
+    """Return the estimator for validated rows and labels.
+
+    If labels are complete, or only positives are known, that is ridge regression on all cells (squared loss with the
+    target 0 for an absent label, the one-class problem with weight 1). Held-out rows choose, by the geometric mean
+    of P@1, P@3 and P@5: its penalty, which is stronger where more labels are missing; the power of label frequencies;
+    and the weight of ``prior`` (L×d), such as the features of the names of labels. With unknown cells, it is
+    one-vs-all with the default loss of :class:`BinaryRelevance`.
+
+    >>> choose_estimator(np.eye(2), Labels([[1, 0], [0, 1]])).estimator
+    BinaryRelevance(loss='squared')
     """
-    if not positives_only:
-        return BinaryRelevance(n_jobs=n_jobs)
+    if not labels.complete:
+        return Choice(BinaryRelevance(n_jobs=n_jobs))
     estimator = BinaryRelevance(loss="squared", n_jobs=n_jobs)
-    if not labels.complete or len(labels) < MIN_SEARCH_ROWS:
-        return estimator
-    return estimator.set_params(alpha=choose_alpha(estimator, X, labels))
+    if len(labels) < MIN_SEARCH_ROWS:
+        return Choice(estimator)
+    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels())
+    alpha, power, weight = search.run()
+    return Choice(estimator.set_params(alpha=alpha, frequency_power=power), weight, tuple(search.report))
 
 
-def choose_alpha(estimator: Any, X: Any, labels: Labels) -> float:
-    """Return the penalty of ``ALPHAS`` that ranks held-out rows best, by the geometric mean of P@1, P@3 and P@5.
+class RidgeSearch:
+    """Search for the penalty, the power of label frequencies and the weight of the prior that rank best.
 
-    The penalty rises from 1 while the score does, or else falls.
+    The penalty rises from 4 while the score does, or else falls. For one penalty, the scores of all powers and
+    weights are sums of two regressions, of labels and of the prior.
     """
-    order = np.random.RandomState(SEED).permutation(len(labels))
-    size = min(round(HELD_OUT_SHARE * len(labels)), MAX_HELD_OUT)
-    held_out, train = np.sort(order[:size]), np.sort(order[size:])
-    scores: dict[int, float] = {}
 
-    def score(position: int) -> float:
-        if position not in scores:
-            model = BinaryRelevance(**estimator.get_params()).set_params(alpha=ALPHAS[position])
-            with scope(f"penalty {ALPHAS[position]}"):
-                model.fit(X[train], labels[train])
-            scores[position] = _rank_quality(model, X[held_out], labels[held_out])
-            advance(f"{ALPHAS[position]:g}: {scores[position]:.4f}")
-        return scores[position]
+    def __init__(self, X: Any, labels: Labels, prior: Any, settings: LabelSettings, kernels: Backend) -> None:
+        self.X, self.labels, self.prior, self.settings, self.kernels = X, labels, prior, settings, kernels
+        self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
+        self.report: list[dict[str, float]] = []
+        self._scores: dict[int, NDArray] = {}
 
-    with progress(None, "Penalty", 0) as advance:
-        best = FIRST_ALPHA
-        for step in (1, -1):
-            while 0 <= best + step < len(ALPHAS) and score(best + step) > score(best):
-                best += step
-            if best != FIRST_ALPHA:
-                break
-    return ALPHAS[best]
+    def run(self) -> tuple[float, float, float]:
+        """Return the best penalty, power and weight."""
+        with progress(None, "Choosing", 0) as advance:
 
+            def best_of(position: int) -> float:
+                if position not in self._scores:
+                    self._scores[position] = self._score(ALPHAS[position])
+                    advance(f"penalty {ALPHAS[position]:g}: {self._scores[position].max():.4f}")
+                return float(self._scores[position].max())
 
-def _rank_quality(model: MultiLabelEstimator, X: Any, labels: Labels) -> float:
-    """Return the geometric mean of P@1, P@3 and P@5."""
-    depths = [k for k in DEPTHS if k <= labels.shape[1]]
-    ranking = model.predict_topk(X, max(depths))
-    values = [PrecisionAtK(k).update(labels, ranking).compute() for k in depths]
-    return float(np.exp(np.mean(np.log(np.maximum(np.nan_to_num(values), 1e-6)))))
+            best = FIRST_ALPHA
+            for step in (1, -1):
+                while 0 <= best + step < len(ALPHAS) and best_of(best + step) > best_of(best):
+                    best += step
+                if best != FIRST_ALPHA:
+                    break
+        power, weight = np.unravel_index(int(self._scores[best].argmax()), self._scores[best].shape)
+        return ALPHAS[best], POWERS[power], self.weights[weight]
+
+    def _score(self, alpha: float) -> NDArray[np.float64]:
+        """Return the scores of all powers and weights for a penalty."""
+        with scope(f"penalty {alpha}"):
+            scores = checkpoint_call("grid", partial(self._score_grid, alpha), GridScores).scores
+        self.report += [
+            {"alpha": alpha, "frequency_power": power, "prior_weight": weight, "score": float(scores[i, j])}
+            for i, power in enumerate(POWERS)
+            for j, weight in enumerate(self.weights)
+        ]
+        return scores
+
+    def _score_grid(self, alpha: float) -> GridScores:
+        settings = self.settings._replace(alpha=alpha)
+        ridge = FoldRidge(self.X, self.labels, settings, self.kernels, self.prior)
+        folds = self._split(one=not ridge.is_exact)
+        shape = len(POWERS), len(self.weights)
+        hits, n_rows, depths = np.zeros((*shape, len(DEPTHS))), 0, [min(k, self.labels.shape[1]) for k in DEPTHS]
+        for held_out in folds:
+            parts, positive = ridge.score(held_out), self.labels[held_out].positives
+            n_rows += int(np.count_nonzero(np.diff(positive.indptr)))
+            truth = positive.toarray()
+            for place in np.ndindex(shape):
+                hits[place] += self._count_hits(parts, truth, place, settings, depths)
+        precisions = np.maximum(hits / (max(n_rows, 1) * np.array(depths)), 1e-6)
+        return GridScores(np.exp(np.log(precisions).mean(axis=-1)))
+
+    def _split(self, *, one: bool) -> list[NDArray]:
+        """Return the rows of folds, in total at least 3,000 if there are so many; or one of at most so many."""
+        order = np.random.RandomState(SEED).permutation(len(self.labels))
+        folds = [np.sort(fold) for fold in np.array_split(order, N_FOLDS)]
+        if one:
+            return [np.sort(order[: min(len(folds[0]), MAX_HELD_OUT)])]
+        return folds[: -(-MAX_HELD_OUT // len(folds[0]))]
+
+    def _count_hits(
+        self, parts: RidgeParts, truth: NDArray, place: tuple[int, ...], settings: LabelSettings, depths: list[int]
+    ) -> NDArray[np.float64]:
+        """Return the numbers of positives among the best labels of rows, for each depth."""
+        scores = parts.combine(settings, POWERS[place[0]], self.weights[place[1]])
+        best, _ = self.kernels.best_in_rows(scores, max(depths))
+        counts = np.take_along_axis(truth, best, 1).sum(axis=0).cumsum()
+        return np.array([counts[k - 1] for k in depths], float)

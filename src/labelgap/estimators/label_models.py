@@ -16,7 +16,7 @@ from labelgap.kernels import Backend
 from labelgap.losses import CellFunctions, Loss
 from labelgap.objectives import Features
 from labelgap.objectives.embeddings import NormalEquations
-from labelgap.objectives.held_out_ridge import HeldOutRidge
+from labelgap.objectives.held_out_ridge import TARGETS_PER_BLOCK, HeldOutRidge
 from labelgap.objectives.labelwise import (
     ActiveRowSolver,
     LabelwiseObjectives,
@@ -54,6 +54,7 @@ class LabelSettings(NamedTuple):
     max_iter: int
     tol: float
     dtype: Any
+    frequency_power: float = 0.0
 
     @property
     def sparse(self) -> bool:
@@ -106,54 +107,199 @@ def fit_blocks(
     return list(zip(blocks, fits, strict=True))
 
 
-def fit_labels(X: Any, labels: Labels, settings: LabelSettings, kernels: Backend, *, verbose: int = 0) -> LabelFits:
+def scale_by_frequency(counts: NDArray, power: float) -> NDArray[np.float64]:
+    """Return the target of a positive of each label, ((f_j + 1) / m)^−power; m is the mean of f + 1 over positives.
+
+    A penalty shrinks the scores of rare labels most; targets above 1 make up for it.
+
+    >>> scale_by_frequency(np.array([1, 7]), 0.5).round(3).tolist()
+    [1.904, 0.952]
+    """
+    mean = counts @ (counts + 1) / counts.sum() if counts.any() else 1.0
+    return ((counts + 1) / mean) ** -float(power)
+
+
+class LabelProblem:
+    """What all labels share: rows, labels, targets of positives, a prior and the weights of rows.
+
+    ``scale`` multiplies the targets of each label (see :func:`scale_by_frequency`). The penalty pulls weights to
+    those of ``prior`` (L×d): w = prior + v, and v is penalised. ``weights`` (n) multiply the losses of a row.
+    """
+
+    def __init__(
+        self, X: Any, by_label: Labels, settings: LabelSettings, *, prior: Any = None, weights: NDArray | None = None
+    ) -> None:
+        self.X, self.by_label, self.settings, self.prior, self.weights = X, by_label, settings, prior, weights
+        positive, known = count_cells(by_label)
+        self.scale = scale_by_frequency(positive, settings.frequency_power)
+        if weights is not None:
+            positive = by_label.positives @ weights
+            known = weights.sum() if by_label.known is None else by_label.known @ weights
+        self.constants = self.scale * find_constants(settings.loss, settings.alpha, positive, known - positive)
+
+    def make_targets(self, block: NDArray) -> NDArray:
+        """Return the targets of v for some labels, n×m, NaN for unknown cells."""
+        targets = make_targets(self.by_label, block, self.settings.loss, self.settings.dtype)
+        if self.settings.frequency_power:
+            targets *= self.scale[block].astype(targets.dtype)
+        if self.prior is not None:
+            targets -= _as_array(self.X @ self.prior[block].T)
+        return targets
+
+    def summarize(self) -> dict[str, NDArray]:
+        """Return what :func:`update_ridge` needs of these rows: the diagonal of XᵀX, and positives of each label."""
+        rows = append_constant(self.X, self.settings.constant)
+        weights = np.ones(rows.shape[0]) if self.weights is None else self.weights
+        return {
+            "squares": np.asarray((rows * rows).T @ weights, float).ravel(),
+            "positives": count_cells(self.by_label)[0].astype(float),
+            "targets": self.scale,
+        }
+
+
+def update_ridge(
+    before: LabelFits, memory: dict[str, NDArray], problem: LabelProblem, kernels: Backend
+) -> tuple[LabelFits, dict[str, NDArray]]:
+    """Return ridge regressions after further rows, and their memory; ``memory`` is that of the earlier rows.
+
+    Minimises ½ ‖T − XC‖² + ½ tr((C − C₀)ᵀ P (C − C₀)) with P = diag(squares + α): for C = C₀ + P^-½ V that is the
+    ridge regression of the residuals T − X C₀ on X P^-½ with the penalty 1. A new label starts from C₀ = 0, the
+    regression of its earlier targets.
+    """
+    settings, n_new = problem.settings, problem.by_label.shape[0] - len(before.constants)
+    further = problem.summarize()
+    positives = further["positives"] + np.append(memory["positives"], np.zeros(n_new))
+    targets = scale_by_frequency(positives, settings.frequency_power)
+    targets[: len(memory["targets"])] = memory["targets"]  # the earlier rows had these
+    X = append_constant(problem.X, settings.constant)
+    start = np.vstack([_as_array(before.weights).T, before.constants])[: X.shape[1]].astype(settings.dtype)
+    start = np.hstack([start, np.zeros((len(start), n_new), settings.dtype)])
+    roots = 1 / np.sqrt(memory["squares"] + settings.alpha).astype(settings.dtype)
+    scaled = sp.csr_array(X * roots) if sp.issparse(X) else X * roots
+    equations, W = NormalEquations(Features(scaled, kernels, settings.dtype)), start.copy()
+    for first in range(0, W.shape[1], TARGETS_PER_BLOCK):
+        block = np.arange(first, min(first + TARGETS_PER_BLOCK, W.shape[1]))
+        residuals = problem.by_label[block].positives.toarray().T * targets[block].astype(settings.dtype)
+        residuals -= _as_array(X @ start[:, block])
+        V, _ = equations.solve(np.ascontiguousarray(residuals), 1.0, 1.0)
+        W[:, block] += roots[:, None] * V
+    memory = {"squares": memory["squares"] + further["squares"], "positives": positives, "targets": targets}
+    return split_constants(W, settings, 1, True), memory
+
+
+def fit_labels(problem: LabelProblem, kernels: Backend, *, verbose: int = 0) -> LabelFits:
     """Fit the models of all labels for :class:`BinaryRelevance`.
 
     A label without known cells of both classes has no weights and the constant that minimises its objective.
     """
-    by_label = labels.T
-    positive, known = count_cells(by_label)
-    constants = find_constants(settings.loss, settings.alpha, positive, known - positive)
-    solve = _choose_solver(X, by_label, settings, kernels, constants)
+    settings, by_label, prior, constants = problem.settings, problem.by_label, problem.prior, problem.constants.copy()
+    solve = _choose_solver(problem, kernels)
 
     def fit(block: NDArray) -> LabelFits:
         fits = solve(block)
+        if prior is not None:
+            fits = fits._replace(weights=fits.weights + _as_array(prior[block]))
         if not settings.sparse:
             return fits
         return fits._replace(
             weights=sp.csr_array(np.where(np.abs(fits.weights) < settings.threshold, 0, fits.weights))
         )
 
-    width = MAX_TARGETS_PER_BLOCK // max(1, len(labels))
-    width = int(np.clip(width, MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK))
+    n_labels, n_rows = by_label.shape
+    width = int(np.clip(MAX_TARGETS_PER_BLOCK // max(1, n_rows), MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK))
     blocks = fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose)
     for block, fits in blocks:
         constants[block] = fits.constants
-    weights = _join_weights(blocks, (labels.shape[1], X.shape[1]), settings)
+    weights = _join_weights(blocks, (n_labels, problem.X.shape[1]), settings)
     n_iter = max([1, *(fits.n_iter for _, fits in blocks)])
     return LabelFits(weights, constants, n_iter, all(fits.converged for _, fits in blocks))
 
 
-def share_ridge(X: Any, labels: Labels, settings: LabelSettings, kernels: Backend) -> HeldOutRidge | None:
-    """Return ridge regressions whose folds share a factorisation; None for other settings or too large a system."""
-    if not (settings.loss.quadratic and labels.complete) or settings.sparse:
-        return None
-    targets = labels.positives.astype(settings.dtype)
-    ridge = HeldOutRidge(X, targets, settings.alpha, kernels, settings.dtype, constant=settings.constant)
-    return ridge if ridge.is_exact else None
+def _as_array(matrix: Any) -> NDArray:
+    return matrix.toarray() if sp.issparse(matrix) else np.asarray(matrix)
 
 
-def score_held_out(ridge: HeldOutRidge, labels: Labels, settings: LabelSettings, held_out: NDArray) -> NDArray:
-    """Return decision values of held-out rows; labels of one class in the other rows get their constant."""
-    scores = ridge.predict(held_out)
-    n_train = len(labels) - len(held_out)
-    positive = np.bincount(labels.positives.indices, minlength=labels.shape[1])
-    positive -= np.bincount(labels[held_out].positives.indices, minlength=labels.shape[1])
-    one_class = np.flatnonzero((positive == 0) | (positive == n_train))
-    positive = positive[one_class]
-    scores[:, one_class] = find_constants(settings.loss, settings.alpha, positive, n_train - positive)
-    scores -= settings.dtype(settings.loss.threshold)
-    return scores
+class RidgeParts(NamedTuple):
+    """Scores of held-out rows by ridge regressions of other rows, in parts from which those of any targets follow.
+
+    Regression is linear in its targets: with targets t_j for positives of label j and a prior weight β, the scores
+    are t_j · ``on_labels`` + β · ``on_prior``.
+
+    Attributes
+    ----------
+    on_labels : ndarray of shape (rows, L)
+        Predictions by regressions of labels 0 and 1.
+    on_prior : ndarray of shape (rows, L), or None
+        x·m_j for the prior m_j, less its prediction by a regression.
+    counts : ndarray of shape (L,)
+        The numbers of positives among the other rows.
+    n_rows : int
+        The number of other rows.
+    """
+
+    on_labels: NDArray
+    on_prior: NDArray | None
+    counts: NDArray
+    n_rows: int
+
+    def combine(self, settings: LabelSettings, power: float, weight: float = 1.0) -> NDArray:
+        """Return the scores; labels of one class in the other rows get their constant."""
+        scale = scale_by_frequency(self.counts, power)
+        scores = self.on_labels * scale.astype(self.on_labels.dtype)
+        if self.on_prior is not None and weight:
+            scores += self.on_prior.dtype.type(weight) * self.on_prior
+        one_class = np.flatnonzero((self.counts == 0) | (self.counts == self.n_rows))
+        positive = self.counts[one_class]
+        constants = find_constants(settings.loss, settings.alpha, positive, self.n_rows - positive)
+        scores[:, one_class] = scale[one_class] * constants
+        return scores
+
+
+class FoldRidge:
+    """Ridge regressions of labels, and of the scores of a prior, without the rows of a fold.
+
+    With few rows or features all folds share a factorisation; otherwise each one is solved by conjugate gradients.
+    """
+
+    def __init__(self, X: Any, labels: Labels, settings: LabelSettings, kernels: Backend, prior: Any = None) -> None:
+        self.X, self.labels, self.settings, self.kernels, self.prior = X, labels, settings, kernels, prior
+        targets = labels.positives.astype(settings.dtype)
+        if prior is not None:
+            targets = sp.hstack([targets, sp.csr_array(X @ prior.T)], format="csr", dtype=settings.dtype)
+        self.targets = sp.csr_array(targets)
+        self._shared = HeldOutRidge(
+            X, self.targets, settings.alpha, kernels, settings.dtype, constant=settings.constant
+        )
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether folds share a factorisation."""
+        return self._shared.is_exact
+
+    def score(self, held_out: NDArray) -> RidgeParts:
+        """Return the parts of the scores of held-out rows."""
+        predictions = self._shared.predict(held_out) if self.is_exact else self._solve(held_out)
+        n_labels = self.labels.shape[1]
+        positive = np.bincount(self.labels.positives.indices, minlength=n_labels)
+        positive -= np.bincount(self.labels[held_out].positives.indices, minlength=n_labels)
+        on_prior = None
+        if self.prior is not None:
+            on_prior = self.targets[held_out][:, n_labels:].toarray() - predictions[:, n_labels:]
+        return RidgeParts(predictions[:, :n_labels], on_prior, positive, len(self.labels) - len(held_out))
+
+    def _solve(self, held_out: NDArray) -> NDArray:
+        train = np.setdiff1d(np.arange(len(self.labels)), held_out)
+        rows, others = (
+            Features(self.X[part], self.kernels, self.settings.dtype, constant=self.settings.constant)
+            for part in (held_out, train)
+        )
+        equations, targets = NormalEquations(others, tol=self.settings.tol), self.targets[train]
+        width = TARGETS_PER_BLOCK
+        parts = []
+        for start in range(0, targets.shape[1], width):
+            right = targets[:, start : start + width].toarray()
+            parts.append(rows.times(equations.solve(right, 1.0, self.settings.alpha)[0]))
+        return np.hstack(parts)
 
 
 def _join_weights(blocks: list[tuple[NDArray, LabelFits]], shape: tuple[int, int], settings: LabelSettings) -> Any:
@@ -170,38 +316,56 @@ def _join_weights(blocks: list[tuple[NDArray, LabelFits]], shape: tuple[int, int
     return weights
 
 
-def _choose_solver(
-    X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend, constants: NDArray
-) -> BlockFitter:
-    """Return the fastest function that fits a block of labels with these settings."""
+def _choose_solver(problem: LabelProblem, kernels: Backend) -> BlockFitter:
+    """Return the fastest function that fits a block of labels."""
+    X, by_label, settings = problem.X, problem.by_label, problem.settings
     if settings.loss.quadratic and by_label.complete and settings.l1 == 0:
-        return _solve_normal_equations(X, by_label, settings, kernels)
-    smooth = settings.alpha > 0 and settings.l1 == 0
-    if settings.loss.margin is not None and sp.issparse(X) and smooth:
+        return _solve_normal_equations(problem, kernels)
+    plain = settings.alpha > 0 and settings.l1 == 0 and problem.weights is None
+    if settings.loss.margin is not None and sp.issparse(X) and plain:
         return _solve_near_rows(X, by_label, settings, kernels)
-    if settings.loss.squares_margin and X.shape[1] <= MAX_HESSIAN_FEATURES and smooth:
-        return _solve_hessians(X, by_label, settings, constants)
-    return partial(_solve_newton, X, by_label, settings, kernels, constants)
+    if settings.loss.squares_margin and X.shape[1] <= MAX_HESSIAN_FEATURES and plain:
+        return _solve_hessians(X, by_label, settings, problem.constants)
+    return partial(_solve_newton, problem, kernels)
 
 
-def _solve_normal_equations(X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend) -> BlockFitter:
-    """Solve (XᵀX + αI) w = Xᵀy for squared loss with every label known; all labels share the matrix."""
-    features = Features(X, kernels, settings.dtype, constant=settings.constant)
+def _solve_normal_equations(problem: LabelProblem, kernels: Backend) -> BlockFitter:
+    """Solve (XᵀX + αI) w = Xᵀy for squared loss with every label known; all labels share the matrix.
+
+    Weighted rows and their targets are multiplied by the roots of the weights.
+    """
+    X, settings = problem.X, problem.settings
+    roots = None if problem.weights is None else np.sqrt(problem.weights)[:, None].astype(settings.dtype)
+    if roots is None:
+        features = Features(X, kernels, settings.dtype, constant=settings.constant)
+    else:
+        features = Features(append_constant(X, settings.constant) * roots, kernels, settings.dtype)
     equations = NormalEquations(features, tol=settings.tol)
     equations.solve(np.zeros((X.shape[0], 1), settings.dtype), 1.0, settings.alpha)  # factorises the shared matrix
 
     def fit(block: NDArray) -> LabelFits:
-        targets = make_targets(by_label, block, settings.loss, settings.dtype)
-        W, converged = equations.solve(targets, 1.0, settings.alpha)
-        return _split_constants(W, settings, 1, converged)
+        targets = problem.make_targets(block)
+        W, converged = equations.solve(targets if roots is None else roots * targets, 1.0, settings.alpha)
+        return split_constants(W, settings, 1, converged)
 
     return fit
 
 
+def append_constant(X: Any, constant: bool) -> Any:
+    """Return rows with a further column 1, or as they are.
+
+    >>> append_constant(np.array([[2.0]]), True)
+    array([[2., 1.]])
+    """
+    if not constant:
+        return X
+    ones = np.ones((X.shape[0], 1), X.dtype)
+    return sp.csr_array(sp.hstack([X, ones], format="csr")) if sp.issparse(X) else np.hstack([X, ones])
+
+
 def _solve_near_rows(X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend) -> BlockFitter:
     """Solve each label on the rows near its boundary, from its ridge regression; for margin losses on sparse rows."""
-    if settings.constant:
-        X = sp.csr_array(sp.hstack([X, np.ones((X.shape[0], 1), X.dtype)], format="csr"))
+    X = append_constant(X, settings.constant)
     features = Features(X, kernels, settings.dtype)
     equations = NormalEquations(features, tol=START_TOL)
     ridge, loss, sums = settings.alpha / settings.loss.max_curvature, settings.loss, RowSums(X, by_label)
@@ -217,7 +381,7 @@ def _solve_near_rows(X: Any, by_label: Labels, settings: LabelSettings, kernels:
         goals = compute_goals(gradient, targets, loss, settings.tol)
         problem = ActiveRowSolver(kernels, features.matrix, settings.loss, targets, settings.alpha, settings.constant)
         solution = problem.minimize(start, goals, settings.max_iter)
-        return _split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
+        return split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
 
     return fit
 
@@ -239,30 +403,28 @@ def _solve_hessians(X: Any, by_label: Labels, settings: LabelSettings, constants
             solutions.append(minimize_squared_hinge(signed, 1 / settings.alpha, start, settings.max_iter))
         W = np.column_stack([solution.w for solution in solutions]).astype(settings.dtype)
         n_iter = max(solution.n_iter for solution in solutions)
-        return _split_constants(W, settings, n_iter, all(solution.converged for solution in solutions))
+        return split_constants(W, settings, n_iter, all(solution.converged for solution in solutions))
 
     return fit
 
 
-def _solve_newton(
-    X: Any, by_label: Labels, settings: LabelSettings, kernels: Backend, constants: NDArray, block: NDArray
-) -> LabelFits:
+def _solve_newton(problem: LabelProblem, kernels: Backend, block: NDArray) -> LabelFits:
     """Solve all labels of a block at once by Newton's method; for any loss, with or without gaps."""
-    targets = make_targets(by_label, block, settings.loss, settings.dtype)
+    X, settings, weights, targets = problem.X, problem.settings, problem.weights, problem.make_targets(block)
     rows = np.flatnonzero(~np.isnan(targets).all(axis=1))
     if len(rows) < MAX_SUBSET_SHARE * len(targets):
-        X, targets = X[rows], targets[rows]
+        X, targets, weights = X[rows], targets[rows], None if weights is None else weights[rows]
     features = Features(X, kernels, settings.dtype, constant=settings.constant)
-    problem = LabelwiseObjectives(features, settings.loss, targets, settings.alpha)
+    objectives = LabelwiseObjectives(features, settings.loss, targets, settings.alpha, weights)
     start = np.zeros((features.shape[1], len(block)), settings.dtype)
     l1 = np.full((features.shape[1], 1), settings.l1, settings.dtype)
     if settings.constant:
-        start[-1], l1[-1] = constants[block], 0
-    solution = ColumnNewton(settings.max_iter).minimize(problem, start, problem.goals(settings.tol), l1)
-    return _split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
+        start[-1], l1[-1] = problem.constants[block], 0
+    solution = ColumnNewton(settings.max_iter).minimize(objectives, start, objectives.goals(settings.tol), l1)
+    return split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
 
 
-def _split_constants(W: NDArray, settings: LabelSettings, n_iter: int, converged: bool) -> LabelFits:
+def split_constants(W: NDArray, settings: LabelSettings, n_iter: int, converged: bool) -> LabelFits:
     """Return models from solutions W, d×m or with the constants below (d + 1)×m."""
     if settings.constant:
         return LabelFits(W[:-1].T, W[-1].astype(float), n_iter, converged)

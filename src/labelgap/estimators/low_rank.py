@@ -279,10 +279,10 @@ def partial_fit(
     interrupt = None
     with model._restore_on_error(), threads(model.n_jobs), explain_overflow(model.dtype):
         names = getattr(model, "label_names_in_", None)
-        rows, names = _check_further(model, check_rows(X), Y, observed, names)
+        rows, names = check_further(model, check_rows(X), Y, observed, names)
         before = stored_rows
         if past is not None:
-            before = _check_past(model, past, check_rows, rows.labels.shape[1], names)
+            before = check_past(model, past, check_rows, rows.labels.shape[1], names)
         context = make_context(rows, before)
         if before is None:
             _update_label_factors(model, rows, context)
@@ -303,7 +303,7 @@ def check_no_past(past: Any) -> None:
         raise ValueError("past= needs a fitted model, and this one is not fitted; call fit with all rows.")
 
 
-def _check_further(
+def check_further(
     model: Any, X: Any, Y: Any, observed: Any, names: NDArray | None, argument: str = "Y"
 ) -> tuple[LabelledRows, NDArray | None]:
     """Return rows with labels in the order of the model, and the names of all labels if they have names."""
@@ -332,7 +332,7 @@ def _check_further(
     return LabelledRows(X, labels), names if new_names is None else new_names
 
 
-def _check_past(
+def check_past(
     model: Any, past: Any, check_rows: Callable[[Any], Any], n_labels: int, names: NDArray | None
 ) -> LabelledRows:
     """Return the validated earlier rows."""
@@ -340,7 +340,7 @@ def _check_past(
         raise ValueError("past is not a pair; pass past=(X, Y), the rows learned from before and their labels.")
     X, Y = past
     old_names = None if names is None else names[: model.n_labels_]
-    rows, past_names = _check_further(model, check_rows(X), Y, None, old_names, "the Y of past")
+    rows, past_names = check_further(model, check_rows(X), Y, None, old_names, "the Y of past")
     L = rows.labels.shape[1]
     renamed = old_names is not None and list(past_names) != list(names[:L])  # type: ignore
     if L not in (model.n_labels_, n_labels) or renamed:

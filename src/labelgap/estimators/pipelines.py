@@ -80,12 +80,12 @@ def save(model: Any, path: str | os.PathLike, *, folder: bool = False) -> None:
             "that ends with one."
         )
     check_is_fitted(model[-1])
-    steps = [_pack_step(name, step) for name, step in model.steps]
+    steps = [pack_step(name, step) for name, step in model.steps]
     header = {"version": __version__, "estimator": PIPELINE, "steps": [step.note for step in steps]}
     write_model(path, header, {"steps_": [step.values for step in steps]}, folder=folder)
 
 
-def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True) -> Any:
+def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True, features: Any = None) -> Any:
     """Read an estimator that :meth:`MultiLabelEstimator.save` wrote, or a pipeline that :func:`labelgap.save` wrote.
 
     Parameters
@@ -96,6 +96,8 @@ def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True) -> 
         Map arrays into memory and read them on first use; processes that load the same model share the memory.
     check : bool, default=True
         Verify checksums, which reads every byte once.
+    features : transformer or encoder, optional
+        The fitted ``features`` of a :class:`~labelgap.Tagger`, if its file could not hold them without pickle.
 
     Examples
     --------
@@ -109,17 +111,27 @@ def load(path: str | os.PathLike, *, mmap: bool = False, check: bool = True) -> 
     """
     header, values = read_model(path, mmap=mmap, check=check)
     if header.get("estimator") != PIPELINE:
-        return restore_model(path, header, values)
+        return _pass_features(path, restore_model(path, header, values), features)
     try:
         notes, parts = header["steps"], values["steps_"]
-        return Pipeline([(n["name"], _unpack_step(path, n, v)) for n, v in zip(notes, parts, strict=True)])
+        return Pipeline([(n["name"], unpack_step(path, n, v)) for n, v in zip(notes, parts, strict=True)])
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
         raise ModelFileError(f"{path} holds no complete pipeline ({error}); save the model again.") from error
 
 
-def _pack_step(name: str, step: Any) -> PackedStep:
+def _pass_features(path: Any, model: Any, features: Any) -> Any:
+    """Return a loaded model with the features that its file does not hold, which must be passed."""
+    needs = getattr(model, "needs_features", False)
+    if needs and features is None:
+        raise ModelFileError(f"{path} holds a model without its features; {model.needs_features}")
+    if features is not None and not needs:
+        raise ValueError(f"features is passed, and the model of {path} needs none; leave it out.")
+    return model.set_features(features) if needs else model
+
+
+def pack_step(name: str, step: Any) -> PackedStep:
     """Return a step as JSON and values; raise TypeError if it can be neither."""
     if isinstance(step, MultiLabelEstimator):
         return PackedStep({"name": name, "class": "labelgap"}, pack_model(step))
@@ -141,7 +153,8 @@ def _pack_step(name: str, step: Any) -> PackedStep:
     return PackedStep({"name": name, "class": kind, "parameters": parameters}, values)
 
 
-def _unpack_step(path: Any, note: dict[str, Any], values: dict[str, Any]) -> Any:
+def unpack_step(path: Any, note: dict[str, Any], values: dict[str, Any]) -> Any:
+    """Return a fitted step from its JSON and values; ``path`` is named in errors."""
     kind = note["class"]
     if kind == "labelgap":
         return restore_model(path, values["header"], values["values"])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -20,16 +20,28 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators.base import About, MultiLabelEstimator
 from labelgap.estimators.binary_relevance import BinaryRelevance
-from labelgap.estimators.calibrating import calibrate_fitted
+from labelgap.estimators.calibrating import calibrate_fitted, make_fold_scorer
 from labelgap.estimators.choosing import choose_estimator
 from labelgap.estimators.model_files import unpack_model
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import FoldScorer, Scores
+from labelgap.estimators.sources import (
+    check_source,
+    describe_source,
+    explain_source,
+    fit_source,
+    is_missing,
+    pack_source,
+    unpack_source,
+    use_source,
+)
+from labelgap.losses import get_loss
 from labelgap.observations import Labels, encode_tags, holds_tags
 from labelgap.observations.frames import get_frame_package
 from labelgap.runtime import progress
 
 MIN_CALIBRATED_ROWS = 50  # of a fit that calibrates without being asked to
+NAME_SEPARATORS = re.compile(r"[-_./:]+")  # between the words of a label's name
 HTML_TAG = re.compile(r"<[a-zA-Z/!][^>]*>")
 LONG_REFERENCE = re.compile(r"&#[0-9]{4000,}+;?")  # to no character; Python does not convert so many digits
 
@@ -48,8 +60,12 @@ class Tagger(MultiLabelEstimator):
     Parameters
     ----------
     estimator : estimator, optional
-        The estimator to fit; by default :class:`~labelgap.BinaryRelevance`. If only positives are known, as in lists
-        of tags, it has squared loss and a penalty that is chosen on held-out texts.
+        The estimator to fit; by default a :class:`~labelgap.BinaryRelevance` that is chosen on held-out texts: its
+        penalty, how much more rare labels count, and how much the words of their names do (see ``report_``).
+    features : {"vectors"}, transformer or encoder, optional
+        What turns X into features instead of words: any transformer of scikit-learn (a ColumnTransformer takes data
+        frames with several columns, sparse and dense); any object with ``encode(texts)``, as in
+        sentence-transformers; or "vectors", if X holds the features, one array, list or JSON list for each row.
     words : {"tfidf", "hashing"}, default="tfidf"
         Use the vocabulary of the training texts, or hash words into a fixed number of buckets without a vocabulary.
     ngrams : (int, int), default=(1, 1)
@@ -66,6 +82,9 @@ class Tagger(MultiLabelEstimator):
     complete : bool, optional
         Whether an absent label is a "no". By default it is in a matrix without unknown cells; in lists of tags it may
         have been forgotten.
+    name_weight : float or "auto", default="auto"
+        The prior weight of the words of a label's name (see ``prior`` of :meth:`BinaryRelevance.fit`). "auto" chooses
+        it on held-out texts if there is no ``estimator``, and is 0 otherwise.
     absent, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`; the estimator has its own values of these parameters.
     device : str, default="auto"
@@ -76,9 +95,13 @@ class Tagger(MultiLabelEstimator):
     model_ : estimator
         The fitted estimator.
     vocabulary_ : ndarray of str, or None
-        The features of "tfidf".
+        The features of "tfidf", or their names if ``features`` has any.
     idf_ : ndarray
-        The weight of each feature.
+        The weight of each feature; 1 with ``features``.
+    name_weight_ : float
+        The prior weight of names that was used.
+    report_ : list of dict
+        The candidates of the default estimator, with the geometric mean of P@1, P@3 and P@5 on held-out texts.
     label_names_in_ : ndarray of str
         The names of the labels, if there are any.
     positives_only_ : bool
@@ -108,14 +131,17 @@ class Tagger(MultiLabelEstimator):
     vocabulary_: NDArray | None
     idf_: NDArray
     model_: MultiLabelEstimator
-    if TYPE_CHECKING:  # model files must have all declared attributes; this one is optional
+    if TYPE_CHECKING:  # model files must have all declared attributes; these are optional
         columns_: dict[str, str]
         positives_only_: bool
+        name_weight_: float
+        report_: list[dict[str, float]]
 
     def __init__(
         self,
         estimator: Any = None,
         *,
+        features: Any = None,
         words: Literal["tfidf", "hashing"] = "tfidf",
         ngrams: tuple[int, int] = (1, 1),
         max_features: int | None = None,
@@ -123,6 +149,7 @@ class Tagger(MultiLabelEstimator):
         buckets: int = 1 << 18,
         label_names: Sequence[str] | None = None,
         complete: bool | None = None,
+        name_weight: float | Literal["auto"] = "auto",
         absent: Literal["negative", "unknown"] = "negative",
         n_jobs: int | None = None,
         device: str = "auto",
@@ -130,6 +157,7 @@ class Tagger(MultiLabelEstimator):
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator
+        self.features = features
         self.words = words
         self.ngrams = ngrams
         self.max_features = max_features
@@ -137,6 +165,7 @@ class Tagger(MultiLabelEstimator):
         self.buckets = buckets
         self.label_names = label_names
         self.complete = complete
+        self.name_weight = name_weight
         self.absent = absent
         self.n_jobs = n_jobs
         self.device = device
@@ -149,7 +178,7 @@ class Tagger(MultiLabelEstimator):
         Parameters
         ----------
         X : sequence of str
-            Texts.
+            Texts, or the rows that ``features`` takes.
         Y : sequence of lists of str, or labels of any form
             The tags of each text, of which some may have been forgotten unless ``complete``; or a label matrix, in
             which NaN is unknown.
@@ -170,14 +199,19 @@ class Tagger(MultiLabelEstimator):
 
     def chosen(self) -> Tagger:
         """Return an unfitted Tagger with the estimator and the parameters that this one was fitted with."""
-        return clone(self).set_params(estimator=self.model_.chosen())
+        names = self.label_names
+        if names is None and hasattr(self, "label_names_in_"):
+            names = self.label_names_in_.tolist()
+        return clone(self).set_params(
+            estimator=self.model_.chosen(), label_names=names, name_weight=getattr(self, "name_weight_", 0.0)
+        )
 
     def partial_fit(self, X: Any, Y: Any, observed: Any = None, **options: Any) -> Self:
         """Update the fitted estimator with further texts, in the vocabulary of :meth:`fit`.
 
-        The estimator must have a method ``partial_fit``, as :class:`~labelgap.OneClassMF` and
-        :class:`~labelgap.LEML` do; ``options`` are passed to it. A search passes the texts to its best estimator.
-        Thresholds and probabilities stay those of :meth:`fit`.
+        The estimator must have a method ``partial_fit``, as the default one, :class:`~labelgap.OneClassMF` and
+        :class:`~labelgap.LEML` do. ``options`` are passed to it; the X of ``past`` holds texts. A search passes the
+        texts to its best estimator. Thresholds and probabilities stay those of :meth:`fit`.
         """
         check_is_fitted(self)
         learner: Any = getattr(self.model_, "best_estimator_", self.model_)
@@ -186,6 +220,9 @@ class Tagger(MultiLabelEstimator):
         with self._restore_on_error():
             names = getattr(self, "label_names_in_", None)
             labels = self._read_labels(Y, observed)
+            if options.get("past") is not None:
+                options["past"] = self._read_past(options["past"])
+                options |= self._fit_options(labels.shape[1])
             learner.partial_fit(self._check_rows(X), labels, **options)
             if learner.n_labels_ != self.n_labels_:
                 self._drop_calibration("partial_fit has added labels")
@@ -194,6 +231,12 @@ class Tagger(MultiLabelEstimator):
                 further = [f"label{j}" for j in range(len(names), self.n_labels_)]
                 self.label_names_in_ = np.concatenate([names, np.array(further, dtype=object)])
         return self
+
+    def _read_past(self, past: Any) -> tuple[Any, Labels]:
+        """Return the rows and labels of earlier texts."""
+        if not isinstance(past, tuple | list) or len(past) != 2:
+            raise ValueError("past is not a pair; pass past=(X, Y), the texts learned from before and their labels.")
+        return self._check_rows(past[0]), self._read_labels(past[1], None)
 
     def predict_tags(self, X: Sequence[str], k: int | None = None) -> list[list[str]]:
         """Return the names of the k best labels of each text, best first; by default of the predicted labels.
@@ -205,18 +248,21 @@ class Tagger(MultiLabelEstimator):
         selected = np.ones_like(scores, bool) if k is not None else scores > 0
         return [names[row[mask]].tolist() for row, mask in zip(indices, selected, strict=True)]
 
-    def transform(self, X: Sequence[str]) -> sp.csr_array:
+    def transform(self, X: Any) -> sp.csr_array:
         """Return the features of texts."""
-        return self._check_rows(X)
+        check_is_fitted(self)
+        return sp.csr_array(self._check_rows(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray:
         """Return the names of the columns of :meth:`transform`: the words, or "bucket0" and so on for "hashing".
 
-        ``input_features`` is ignored; scikit-learn passes it.
+        Other features without names are called "feature0" and so on. ``input_features`` is ignored; scikit-learn
+        passes it.
         """
         check_is_fitted(self)
         if self.vocabulary_ is None:
-            return np.asarray([f"bucket{j}" for j in range(self.n_features_in_)], dtype=object)
+            kind = "bucket" if self.features is None else "feature"
+            return np.asarray([f"{kind}{j}" for j in range(self.n_features_in_)], dtype=object)
         return np.asarray(self.vocabulary_, dtype=object)
 
     def _check_parameters(self) -> None:
@@ -229,11 +275,21 @@ class Tagger(MultiLabelEstimator):
         if not 1 <= low <= high:
             raise ValueError(f"ngrams={self.ngrams!r} is not a range; pass (smallest, largest), such as (1, 2).")
         check_choice("complete", self.complete, (None, True, False))
+        if self.name_weight != "auto":
+            check_number("name_weight", self.name_weight, Real, least=0)
+        if self.name_weight not in ("auto", 0) and not _takes_prior(self.estimator):
+            raise ValueError(
+                f"name_weight={self.name_weight} needs BinaryRelevance(loss='squared'), and the estimator is "
+                f"{self.estimator!r}; leave it at 'auto'."
+            )
+        check_source(self.features)
         if self.estimator is not None:
             self.estimator._check_parameters()
 
-    def _check_rows(self, X: Any, *, reset: bool = False) -> sp.csr_array:
+    def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         """Return the features of validated texts; ``reset`` learns the vocabulary from them."""
+        if self.features is not None:
+            return self._check_features(X, reset=reset)
         if reset:
             return self._learn_words(X)
         vectorizer: TextVectorizer | None = self.__dict__.get("_vectorizer")
@@ -241,6 +297,21 @@ class Tagger(MultiLabelEstimator):
             vectorizer = TextVectorizer(tuple(self.ngrams), self.vocabulary_, self.idf_)  # type: ignore[arg-type]
             self._vectorizer = vectorizer
         return vectorizer(_check_texts(X), np.dtype(self.dtype).type)
+
+    def _check_features(self, X: Any, *, reset: bool) -> Any:
+        """Return the rows that ``features`` makes of X; ``reset`` fits a transformer."""
+        if reset:
+            with progress(None, f"{type(self).__name__}: features", 0):
+                self._source, rows = fit_source(self.features, X)
+        elif "_source" in self.__dict__:
+            rows = self._source(X)
+        else:
+            raise ValueError(f"The features of the model are not in its file; {explain_source(self.features)}")
+        rows = super()._check_rows(rows, reset=reset)
+        if reset:
+            self.idf_ = np.ones(rows.shape[1])
+            self.vocabulary_ = self._source.get_names()
+        return rows
 
     def _learn_words(self, X: Any) -> sp.csr_array:
         """Set the vocabulary and the weights of its words from training texts; return their features."""
@@ -295,10 +366,29 @@ class Tagger(MultiLabelEstimator):
 
     def _learn(self, X: Any, labels: Labels) -> None:
         self._check_label_names(labels)
-        estimator = self.estimator
+        estimator, weight = self.estimator, self.name_weight
+        self.__dict__.pop("report_", None)
         if estimator is None:
-            estimator = choose_estimator(X, labels, positives_only=self.positives_only_, n_jobs=self.n_jobs)
-        self.model_ = clone(estimator).fit(X, labels)
+            prior = self._embed_names(labels.shape[1]) if weight == "auto" or weight else None
+            choice = choose_estimator(X, labels, prior=prior, n_jobs=self.n_jobs)
+            estimator, self.report_ = choice.estimator, list(choice.report)
+            weight = choice.prior_weight if weight == "auto" else weight
+        self.name_weight_ = 0.0 if weight == "auto" else float(weight)
+        self.model_ = clone(estimator).fit(X, labels, **self._fit_options(labels.shape[1]))
+
+    def _fit_options(self, n_labels: int) -> dict[str, Any]:
+        """Return options of the estimator's fit: as prior, the features of the names of labels times their weight."""
+        weight = getattr(self, "name_weight_", 0.0)
+        prior = self._embed_names(n_labels) if weight else None
+        return {} if prior is None else {"prior": weight * prior}
+
+    def _embed_names(self, n_labels: int) -> Any:
+        """Return the features of the names of labels, L×d with rows of length 1 or 0, or None without names."""
+        names = getattr(self, "label_names_in_", None)
+        if names is None or len(names) != n_labels or (self.features is not None and not self._source.takes_texts):
+            return None
+        texts = [f"{name} {NAME_SEPARATORS.sub(' ', str(name))}" for name in names]
+        return normalize(self._check_rows(texts))
 
     def _scores(self, X: Any) -> Scores:
         return self.model_._scores(X)
@@ -307,31 +397,30 @@ class Tagger(MultiLabelEstimator):
         return getattr(self, "positives_only_", False)
 
     def _calibrate_in_folds(self, X: Any, labels: Labels, aim: str) -> None:
-        positives_only = self._has_positives_only(labels)
-        self.calibration_ = calibrate_fitted(self.model_, X, labels, aim=aim, positives_only=positives_only)
-
-    def _has_default_estimator(self) -> bool:
-        """Whether the estimator is the default one; its threads and messages do not count."""
-        if type(self.estimator) is not BinaryRelevance:
-            return self.estimator is None
-        default = BinaryRelevance(n_jobs=self.estimator.n_jobs, verbose=self.estimator.verbose)
-        return self.estimator.get_params() == default.get_params()
+        self.calibration_ = calibrate_fitted(
+            self.model_,
+            X,
+            labels,
+            aim=aim,
+            positives_only=self._has_positives_only(labels),
+            options=self._fit_options(labels.shape[1]),
+        )
 
     def _prepare_folds(self, X: Any, labels: Labels) -> FoldScorer:
         """Return a function that scores the texts of a fold.
 
-        All folds share the features, whose vocabulary is that of all texts; words say nothing about labels. With the
-        default estimator the models are ridge regressions: they find as many missing tags and fit faster.
+        All folds share the features, whose vocabulary is that of all texts; words say nothing about labels. The
+        default estimator is chosen once for all folds.
         """
         self._check_parameters()
         X, labels = self._check_fit(X, labels, None)
         self._check_label_names(labels)
-        estimator = BinaryRelevance(loss="squared") if self._has_default_estimator() else self.estimator
-        prepare = getattr(clone(estimator), "_prepare_folds", None)
-        score = None if prepare is None else prepare(X, labels)
-        if score is not None:
-            return score
-        return lambda train, held_out: clone(estimator).fit(X[train], labels[train])._scores(X[held_out])
+        estimator, weight = self.estimator, self.name_weight
+        if estimator is None:
+            choice = choose_estimator(X, labels, prior=self._embed_names(labels.shape[1]), n_jobs=self.n_jobs)
+            estimator, weight = choice.estimator, choice.prior_weight if weight == "auto" else weight
+        self.name_weight_ = 0.0 if weight == "auto" else float(weight)
+        return make_fold_scorer(estimator, X, labels, self._fit_options(labels.shape[1]))
 
     @classmethod
     def _upgrade_values(cls, values: dict[str, Any]) -> dict[str, Any]:
@@ -344,13 +433,52 @@ class Tagger(MultiLabelEstimator):
             self.model_ = unpack_model(self, self.model_)
         if (self.model_.n_features_in_, self.model_.n_labels_) != (len(self.idf_), self.n_labels_):
             raise ValueError("the inner model has other features or labels")
+        if "source_" in self.__dict__:
+            self._source = unpack_source(self.__dict__.pop("source_"))
+            self.features = self._source.source
+
+    def _header(self) -> dict[str, Any]:
+        header = super()._header() if self.features is None else clone(self).set_params(features=None)._header()
+        if self.features is not None:
+            header["parameters"]["features"] = describe_source(self.features)
+        return header
+
+    def _fitted_values(self) -> dict[str, Any]:
+        values = super()._fitted_values()
+        packed = None if self.features is None else pack_source(self._source)
+        return values if packed is None else values | {"source_": packed}
+
+    @property
+    def needs_features(self) -> str:
+        """What a loaded model asks for because its file could not hold it; empty if it is complete."""
+        return explain_source(self.features) if is_missing(self.features) and "_source" not in vars(self) else ""
+
+    def set_features(self, source: Any) -> Self:
+        """Set the fitted transformer or the encoder of a loaded model, which its file could not hold."""
+        check_source(source)
+        if describe_source(source) != describe_source(self.features):
+            raise ValueError(f"features is a {describe_source(source)}; {explain_source(self.features)}")
+        self._source, self.features = use_source(source), source
+        return self
+
+    def __sklearn_clone__(self) -> Tagger:
+        values = self.get_params(deep=False)
+        # An encoder may be large, and nothing here changes it, so clones share it.
+        return type(self)(
+            **{k: v if k == "features" and hasattr(v, "encode") else clone(v, safe=False) for k, v in values.items()}
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
+        tags.input_tags.string = self.features is None
+        tags.input_tags.two_d_array = self.features is not None
         tags.input_tags.sparse = False
         return tags
+
+
+def _takes_prior(estimator: Any) -> bool:
+    """Whether the fit of an estimator takes a prior; None is the default estimator, which does."""
+    return estimator is None or (isinstance(estimator, BinaryRelevance) and get_loss(estimator.loss).quadratic)
 
 
 def _check_texts(X: Any) -> list[str]:
