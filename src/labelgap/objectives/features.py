@@ -17,8 +17,8 @@ from labelgap.solvers.base import Array, LinearMap
 # The order up to which an eigendecomposition pays for itself. It takes 12 s at 5,000 on two cores, where a fit by
 # sketches and products takes 3 s.
 MAX_EIGEN_ORDER = 1_000
-MIN_SKETCH_RANK, MAX_SKETCH_RANK = 32, 500
-MIN_SKETCH_SCALE = 0.1  # added to the squared norms of columns, relative to their mean
+MIN_SKETCH_RANK, MAX_SKETCH_RANK = 16, 500
+MIN_SKETCH_SCALE, MAX_SKETCH_SCALE = 0.1, 10.0  # of the squared norms of columns, relative to their mean
 MIN_SKETCH_VALUE = 1e-7  # of a Gram matrix, relative: rounding of float32 columns
 GRAM_BLOCK_COLUMNS = 256
 
@@ -64,7 +64,8 @@ class Sketch:
         """Sketch AᵀA by its product with ``rank`` random columns."""
         norms = features.column_squares()
         xp = namespace(norms)
-        squares = 1 / (norms + MIN_SKETCH_SCALE * xp.mean(norms) + np.finfo(np.float64).tiny)
+        mean = float(xp.mean(norms)) + float(np.finfo(np.float64).tiny)
+        squares = 1 / (xp.clip(norms, 0.0, MAX_SKETCH_SCALE * mean) + MIN_SKETCH_SCALE * mean)
         test = features.kernels.normal(np.random.RandomState(0), (features.shape[1], rank), features.dtype)
         scale = xp.astype(xp.sqrt(squares), test.dtype)
         half = features.times(scale * test)
@@ -251,14 +252,15 @@ class Features:
         return self._spectrum if min(self.shape) <= MAX_EIGEN_ORDER else None
 
     def sketch(self) -> Sketch | None:
-        """Return a sketch of AᵀA, computed once; None if its products would take longer than those of A."""
+        """Return a sketch of AᵀA, computed once, with products no longer than those of A; None if A is small."""
         return self._sketch
 
     @cached_property
     def _sketch(self) -> Sketch | None:
         n, d = self.shape
-        rank = min(MAX_SKETCH_RANK, (self.matrix.nnz if self.sparse else n * d) // d)
-        return Sketch.of(self, rank) if MIN_SKETCH_RANK <= rank <= min(n, d) // 4 else None
+        mean_column = (self.matrix.nnz if self.sparse else n * d) // d
+        rank = min(MAX_SKETCH_RANK, max(MIN_SKETCH_RANK, mean_column))
+        return Sketch.of(self, rank) if rank <= min(n, d) // 4 else None
 
     @cached_property
     def _spectrum(self) -> Spectrum:

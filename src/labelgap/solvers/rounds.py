@@ -24,6 +24,7 @@ from labelgap.solvers.linear_systems import precondition_columns
 from labelgap.solvers.newton import VALUE_ROUNDING, backtrack
 
 MAX_ROUNDS = 4
+MAX_RIGHT_PRODUCTS = 6  # of the one Newton step in H, which W changes again
 MIN_DECREASE = 1e-5  # of F, relative, by a round: after less an alternation ends
 MAX_OFF_DIAGONAL = 1e-3  # of a curvature that counts as diagonal, relative to its trace
 MIN_DETERMINANT = 1e-6  # of a plane, relative: directions that are more alike count as one
@@ -104,6 +105,7 @@ class Rounds:
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
         point, H = _Point(fit.W, problem.left.times(fit.W)), fit.H
+        right = right.limit_products(1, MAX_RIGHT_PRODUCTS)
         value = fit.history[-1] if fit.history else math.inf
         for number in range(self.max_rounds):
             before = value
@@ -138,9 +140,11 @@ def _step(problem: ComposedProblem, point: _Point, H: Array) -> tuple[_Point, Ar
     m, alpha = _get_curvature(model, ridge)
     Z = -precondition_columns(problem.left, m, alpha, gradient.dtype)(gradient)
     XZ = problem.left.times(Z)
-    S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), m, alpha)
-    if not _is_exact(model.kronecker, ridge.kronecker):
-        length = _search_line(data, penalty, model, ridge, point, (gradient, S, XS))
+    if _is_exact(model.kronecker, ridge.kronecker):
+        S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _ColumnForm(m, alpha))
+    else:
+        S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _HessianForm(model, ridge))
+        length = _search_line(data, penalty, point, (gradient, S, XS))
         S, XS = length * S, length * XS
     return _Point(point.W + S, point.B + XS, S, XS), H
 
@@ -183,20 +187,59 @@ def _find_rotation(form: Kronecker | None) -> Array | None:
     return eigh(M)[1]
 
 
+class _ColumnForm(NamedTuple):
+    """The quadratic form of each column of (P, A P): m_c ‖A p_c‖² + ridge ‖p_c‖²."""
+
+    m: Array
+    ridge: float
+
+    def dot(self, P: Array, Q: Array) -> Array:
+        """Return ⟨p_c, q_c⟩ of each column, (1, k), float64."""
+        xp = namespace(P)
+        return xp.sum(P * Q, axis=0, keepdims=True, dtype=xp.float64)
+
+    def image(self, P: Array, XP: Array) -> tuple[Array, Array]:
+        """Return what the form multiplies with another direction and its image."""
+        return P, XP
+
+    def curve(self, P: Array, XP: Array, image: tuple[Array, Array]) -> Array:
+        """Return the form of two directions, from the image of one."""
+        return self.ridge * self.dot(P, image[0]) + self.m * self.dot(XP, image[1])
+
+
+class _HessianForm(NamedTuple):
+    """The Hessian of all columns together, (1, 1)."""
+
+    data: Model
+    ridge: Model
+
+    def dot(self, P: Array, Q: Array) -> Array:
+        """Return ⟨P, Q⟩, (1, 1), float64."""
+        return namespace(P).reshape(inner(P, Q), (1, 1))
+
+    def image(self, P: Array, XP: Array) -> tuple[Array, Array]:
+        """Return the Hessian products."""
+        return self.ridge.hessp(P), self.data.hessp(XP)
+
+    def curve(self, P: Array, XP: Array, image: tuple[Array, Array]) -> Array:
+        """Return the form of two directions, from the image of one."""
+        return self.dot(P, image[0]) + self.dot(XP, image[1])
+
+
 def _minimize_in_plane(
-    gradient: Array, new: tuple[Array, Array], old: tuple[Array | None, Array | None], m: Array, alpha: float
+    gradient: Array,
+    new: tuple[Array, Array],
+    old: tuple[Array | None, Array | None],
+    form: _ColumnForm | _HessianForm,
 ) -> tuple[Array, Array]:
-    """Return the step a∘Z + b∘S and its image, with the a and b of each column that minimise the quadratic model."""
+    """Return the step a∘Z + b∘S and its image, with the a and b that minimise the quadratic model."""
     (Z, XZ), (S, XS) = new, old
-
-    def curve(P: Array, XP: Array, Q: Array, XQ: Array) -> Array:
-        return m * _dot(XP, XQ) + alpha * _dot(P, Q)
-
-    gz, zz = _dot(gradient, Z), curve(Z, XZ, Z, XZ)
+    image = form.image(Z, XZ)
+    gz, zz = form.dot(gradient, Z), form.curve(Z, XZ, image)
     a = _divide(-gz, zz)
     if S is None or XS is None:
         return _scale(Z, a), _scale(XZ, a)
-    gs, zs, ss = _dot(gradient, S), curve(Z, XZ, S, XS), curve(S, XS, S, XS)
+    gs, zs, ss = form.dot(gradient, S), form.curve(S, XS, image), form.curve(S, XS, form.image(S, XS))
     determinant = zz * ss - zs * zs
     xp = namespace(a)
     flat = determinant <= MIN_DETERMINANT * zz * ss
@@ -206,12 +249,6 @@ def _minimize_in_plane(
     step += _scale(S, b)
     image += _scale(XS, b)
     return step, image
-
-
-def _dot(a: Array, b: Array) -> Array:
-    """Return ⟨a_c, b_c⟩ of each column, (1, k), float64."""
-    xp = namespace(a)
-    return xp.sum(a * b, axis=0, keepdims=True, dtype=xp.float64)
 
 
 def _divide(numerator: Array, denominator: Array) -> Array:
@@ -224,19 +261,11 @@ def _scale(P: Array, lengths: Array) -> Array:
     return P * namespace(lengths).astype(lengths, P.dtype)
 
 
-def _search_line(
-    data: Objective,
-    penalty: Objective,
-    model: Model,
-    ridge: Model,
-    point: _Point,
-    direction: tuple[Array, Array, Array],
-) -> float:
-    """Return the length of a step by Newton's method along the line, halved until F falls enough."""
+def _search_line(data: Objective, penalty: Objective, point: _Point, direction: tuple[Array, Array, Array]) -> float:
+    """Return the length of a step, halved from 1 until F falls enough; 0 if it does not fall."""
     gradient, S, XS = direction
     slope = float(inner(gradient, S))
-    curvature = float(inner(XS, model.hessp(XS)) + inner(S, ridge.hessp(S)))
-    if not slope < 0 < curvature:
+    if not slope < 0:
         return 0.0
     line, parabola = data.along(point.B, XS), penalty.along(point.W, S)
 
@@ -244,4 +273,4 @@ def _search_line(
         return line(t) + parabola(t)
 
     value = float(along(0.0))
-    return backtrack(along, value, slope, step=-slope / curvature, slack=VALUE_ROUNDING * abs(value))[0]
+    return backtrack(along, value, slope, slack=VALUE_ROUNDING * abs(value))[0]
