@@ -80,6 +80,19 @@ def test_leml(loss, solver, gaps, form):
     assert_agree(*both(make, FORMS[form], GAPS if gaps else DATA.Y))
 
 
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rounds(loss, gaps, monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    monkeypatch.setattr("labelgap.objectives.features.MIN_SKETCH_RANK", 2)
+    monkeypatch.setattr("labelgap.objectives.features.MAX_SKETCH_RANK", 2)
+
+    def make(device):
+        return LEML(K, loss=loss, dtype="float64", random_state=0, max_iter=4, device=device)
+
+    assert_agree(*both(make, FORMS["sparse"], GAPS if gaps else DATA.Y))
+
+
 @pytest.mark.parametrize("features", [True, False], ids=["features", "no features"])
 @pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("loss", LOSSES)

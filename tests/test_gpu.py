@@ -78,6 +78,19 @@ def test_leml(loss, solver, gaps, form):
     assert_agree(make, form, GAPS if gaps else DATA.Y)
 
 
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_rounds(loss, gaps, monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    monkeypatch.setattr("labelgap.objectives.features.MIN_SKETCH_RANK", 2)
+    monkeypatch.setattr("labelgap.objectives.features.MAX_SKETCH_RANK", 2)
+
+    def make(device):
+        return LEML(K, loss=loss, dtype="float64", random_state=0, max_iter=4, device=device)
+
+    assert_agree(make, X, GAPS if gaps else DATA.Y)
+
+
 SIDES = {
     "plain": {},
     "all": {"row_graph": graph(N, 0), "label_graph": graph(L, 1), "row_weights": np.linspace(0.5, 2, N)},

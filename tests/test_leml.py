@@ -5,11 +5,12 @@ import pytest
 import scipy.sparse as sp
 
 from labelgap import LEML, Labels, hide_cells
-from labelgap.datasets import make_low_rank
+from labelgap.datasets import make_low_rank, make_sparse_multilabel
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
-from labelgap.objectives import Features, Problem, bind_label_cells
+from labelgap.objectives import Features, Problem, bind_label_cells, solve, start
+from labelgap.objectives.problem import Options
 from labelgap.solvers import TRON, Direct, NewtonCG, reduced_rank_regression
 
 EXACT = {
@@ -45,6 +46,47 @@ def test_all_solvers_end_at_the_same_objective(by_eigenvectors, monkeypatch):
     best = min(values.values())
     assert values == pytest.approx(dict.fromkeys(values, best), rel=1e-6)
     assert values["direct"] <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("rank", [1000, 3], ids=["diagonal", "sketch"])
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "logistic", "squared_hinge"])
+def test_rounds_descend_to_a_minimum_as_low_as_that_of_half_steps(loss, gaps, rank, monkeypatch):
+    X, Y = regression(n=80, seed=5)
+    labels = hide_cells(Y, 0.6, random_state=0) if gaps else Labels(Y)
+    runs = {}
+    for name, order in (("half steps", 1000), ("rounds", 0)):
+        monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", order)
+        monkeypatch.setattr("labelgap.objectives.features.MIN_SKETCH_RANK", rank)
+        monkeypatch.setattr("labelgap.objectives.features.MAX_SKETCH_RANK", rank)
+        both = problem(sp.csr_array(X), labels, loss, 0.5)
+        fit = start(both, 4, init="svd", random_state=np.random.RandomState(0), dtype=np.float64)
+        runs[name] = solve(both, fit, Options(both.make_solver("auto"), 300, 1e-9))
+        assert float(both.value(fit.W, fit.H)) == pytest.approx(fit.history[-1], rel=1e-9)
+    rounds = runs["rounds"]
+    assert np.all(np.diff(rounds.history) <= 1e-9 * rounds.history[0])
+    assert rounds.history[-1] <= runs["half steps"].history[-1] * 1.03  # F has several minima
+    gradient = both.objective_in_left(rounds.H).model(rounds.W).gradient
+    assert np.abs(gradient).max() <= 0.02
+
+
+def test_rounds_take_a_fraction_of_the_products(monkeypatch):
+    """Few rounds reach what half steps of a dozen products reach."""
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    X, Y = make_sparse_multilabel(600, 200, 50, 20, 3, random_state=0)
+    products, plain = [], Features.t_times
+    monkeypatch.setattr(Features, "t_times", lambda self, B: products.append(1) or plain(self, B))
+    counts = {}
+    for solver in ("direct", "auto"):
+        both = problem(X, Labels(Y), "squared", 0.1)
+        fit = start(both, 10, init="svd", random_state=np.random.RandomState(0), dtype=np.float64)
+        products.clear()
+        goal = counts["direct"][1] if counts else -np.inf
+        stop = [lambda done, goal=goal: done.objective <= goal]
+        solve(both, fit, Options(both.make_solver(solver), 3 if solver == "direct" else 30, -1.0, callbacks=stop))
+        counts[solver] = len(products), fit.history[-1]
+    assert counts["auto"][1] <= counts["direct"][1]
+    assert counts["auto"][0] < 0.5 * counts["direct"][0]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -9,6 +9,7 @@ from labelgap.losses import LOSSES
 from labelgap.objectives import Features, Problem, bind_label_cells, start
 from labelgap.objectives.base import Composition, Ridge, Sum
 from labelgap.objectives.features import Identity
+from labelgap.objectives.problem import balance_factors
 from labelgap.observations import Labels, hide_cells
 from labelgap.solvers.base import inner
 
@@ -190,3 +191,28 @@ def test_identity_changes_nothing():
     assert Composition(identity, Ridge(2.0)).value(W) == Ridge(2.0).value(W)
     np.testing.assert_array_equal(identity.spectrum().restore(identity.spectrum().rotate(W)), W)
     assert identity.column_squares() == 1
+
+
+@pytest.mark.parametrize("shapes", [(30, 20, 4), (3, 20, 5)], ids=str)
+@pytest.mark.parametrize("rank", [4, 2])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_balanced_factors_have_the_same_product_and_its_nuclear_norm(shapes, rank, dtype):
+    n, L, k = shapes
+    rng = np.random.default_rng(5)
+    W, H = rng.standard_normal((n, rank)) @ rng.standard_normal((rank, k)), 7 * rng.standard_normal((L, k))
+    W, H = W.astype(dtype), H.astype(dtype)
+    new_W, new_H = balance_factors(W, H, 1.0)
+    tolerance = 1e-9 if dtype is np.float64 else 1e-4
+    assert new_W.dtype == new_H.dtype == dtype
+    np.testing.assert_allclose(new_W @ new_H.T, W @ H.T, atol=tolerance * np.abs(W @ H.T).max())
+    norm = np.linalg.svd(W.astype(float) @ H.T, compute_uv=False).sum()
+    assert 0.5 * (np.sum(new_W**2) + np.sum(new_H**2)) == pytest.approx(norm, rel=max(1e-6, tolerance))
+    off = new_H.T @ new_H - np.diag(np.sum(new_H**2, axis=0))
+    assert np.abs(off).max() <= max(1e-6, tolerance) * norm
+
+
+def test_factors_of_zero_stay():
+    W, H = np.zeros((4, 2)), np.ones((3, 2))
+    new_W, new_H = balance_factors(W, H, 1.0)
+    assert new_W is W
+    assert new_H is H

@@ -93,11 +93,15 @@ def solutions(monkeypatch):
     return taken
 
 
-@pytest.mark.parametrize("form", ["dense", "sparse", "no features"])
+@pytest.mark.parametrize("form", ["dense", "sparse", "sparse, in rounds", "no features"])
 @pytest.mark.parametrize("side", SIDE)
 @pytest.mark.parametrize("case", CASES)
-def test_four_shards_take_the_path_of_the_whole(case, side, form, solutions):
-    X = {"dense": DATA.X, "sparse": sp.csr_array(DATA.X), "no features": None}[form]
+def test_four_shards_take_the_path_of_the_whole(case, side, form, solutions, monkeypatch):
+    if form == "sparse, in rounds":
+        monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 5)  # that of label features
+        monkeypatch.setattr("labelgap.objectives.features.MIN_SKETCH_RANK", 2)
+        monkeypatch.setattr("labelgap.objectives.features.MAX_SKETCH_RANK", 3)
+    X = None if form == "no features" else DATA.X if form == "dense" else sp.csr_array(DATA.X)
     runs = []
     for backend in (cpu, FOUR):
         problem, iterates = problem_of(backend, case, side, X), []

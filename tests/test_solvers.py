@@ -6,7 +6,7 @@ import scipy.linalg
 
 from labelgap.kernels import cpu
 from labelgap.objectives.base import Ridge, Sum
-from labelgap.objectives.features import Features
+from labelgap.objectives.features import Features, Sketch
 from labelgap.solvers import (
     TRON,
     Direct,
@@ -197,6 +197,60 @@ def test_the_diagonal_serves_where_eigenvectors_do_not(monkeypatch):
     apply = make_preconditioner(objective.model(np.zeros((6, 3))).kronecker, np.dtype(float))
     diagonal = np.outer((A**2).sum(0), np.diag(M)) + 0.7
     np.testing.assert_allclose(apply(np.ones((6, 3))), 1 / diagonal)
+
+
+def decaying(n, d, seed):
+    """A matrix with few strong directions and columns of very unequal norms, as texts have."""
+    rng = np.random.default_rng(seed)
+    low = rng.standard_normal((n, 6)) @ rng.standard_normal((6, d))
+    return (low + 0.1 * rng.standard_normal((n, d))) * np.geomspace(1, 0.01, d)
+
+
+def test_a_sketch_inverts_the_matrix_that_it_stands_for():
+    A = decaying(60, 40, seed=20)
+    sketch = Sketch.of(Features(A, cpu, np.float64), 8)
+    U, D = sketch.vectors, sketch.scale.ravel()
+    np.testing.assert_allclose(U.T @ U, np.eye(8), atol=1e-8)
+    exact = D[:, None] * (A.T @ A) * D
+    eigenvalues = np.linalg.eigvalsh(exact)[-8:]
+    assert np.all(sketch.values.ravel() <= eigenvalues * (1 + 1e-9))  # as of every Nyström approximation
+    np.testing.assert_allclose(sketch.values[-6:].ravel(), eigenvalues[-6:], rtol=0.02)
+    m, ridge, R = np.array([[0.5, 3.0]]), 0.7, np.random.default_rng(1).standard_normal((40, 2))
+    found = sketch.invert(m, ridge)(R)
+    for column, weight in enumerate(m.ravel()):
+        along = weight * sketch.values + ridge * sketch.squares
+        rest = weight * sketch.tail + ridge * sketch.tail_square
+        inner_matrix = (U * (along - rest).ravel()) @ U.T + rest * np.eye(40)
+        expected = np.linalg.solve(inner_matrix / D[:, None] / D, R[:, column])
+        np.testing.assert_allclose(found[:, column], expected, rtol=1e-7)
+
+
+def test_a_sketch_needs_fewer_steps_than_the_diagonal(monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    A = decaying(300, 200, seed=21)
+    M = positive_definite(3, 22, condition=30)
+    R = A.T @ np.random.default_rng(2).standard_normal((300, 3))
+    products = {}
+    for name, rank in (("sketch", 20), ("diagonal", 1000)):
+        monkeypatch.setattr("labelgap.objectives.features.MIN_SKETCH_RANK", rank)
+        monkeypatch.setattr("labelgap.objectives.features.MAX_SKETCH_RANK", rank)
+        system = RotatedSystem(Kronecker(1.0, Features(A, cpu, np.float64), M), np.dtype(float))
+        solved = system.solve_columns(R, 1e-6, 500)
+        np.testing.assert_allclose(A.T @ (A @ solved.x) @ M + solved.x, R, atol=1e-4 * np.abs(R).max())
+        products[name] = solved.n_products
+    assert products["sketch"] < 0.6 * products["diagonal"]
+
+
+def test_the_sketch_is_the_preconditioner_of_other_losses(monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    monkeypatch.setattr("labelgap.objectives.features.MIN_SKETCH_RANK", 8)
+    monkeypatch.setattr("labelgap.objectives.features.MAX_SKETCH_RANK", 8)
+    A, M = decaying(60, 40, seed=23), positive_definite(3, 24)
+    features = Features(A, cpu, np.float64)
+    apply = make_preconditioner(Kronecker(0.5, features, M), np.dtype(float))
+    R = np.random.default_rng(3).standard_normal((40, 3))
+    m, Q = np.linalg.eigh(M)
+    np.testing.assert_allclose(apply(R), features.sketch().invert(m[None], 0.5)(R @ Q) @ Q.T, rtol=1e-8)
 
 
 def test_subspace_iteration_finds_the_leading_directions():

@@ -92,7 +92,7 @@ class OneClassMF(MultiLabelEstimator):
         The solver of a half step. "cg" is Newton's method with preconditioned conjugate gradients, "tron" the same in
         a trust region, "gd" gradient descent whose line search takes a pass over the positives. "direct" is exact,
         and requires squared loss with weight 1, where the model is that of LEML. "auto" is "direct" if possible, else
-        "cg".
+        "cg"; with more than 1,000 features and rows it takes a few cheap steps in W for each solution in H instead.
     precompute : bool or "auto", default="auto"
         Compute the d×d matrix Xᵀ diag(p) X once; "auto" does so for few features, d² + dk < nk.
     max_iter : int, default=15

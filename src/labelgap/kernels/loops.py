@@ -27,7 +27,7 @@ def _dot(x, y):
 
 @compiled
 def spmm(indptr, indices, data, B, out, start, stop):
-    """Write A B to ``out``, four non-zeros at a time: each row of the result is read and written a quarter as often.
+    """Write A B to ``out``, eight non-zeros at a time: each row of the result is read and written an eighth as often.
 
     Long sums are float64 sums of short ones, since float32 would lose digits.
     """
@@ -42,12 +42,15 @@ def spmm(indptr, indices, data, B, out, start, stop):
             total[:] = 0
         while p < end:
             last = min(p + MAX_SHORT_SUM, end)
-            while p + 4 <= last:
+            while p + 8 <= last:
                 v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
+                v4, v5, v6, v7 = data[p + 4], data[p + 5], data[p + 6], data[p + 7]
                 b0, b1, b2, b3 = B[indices[p]], B[indices[p + 1]], B[indices[p + 2]], B[indices[p + 3]]
+                b4, b5, b6, b7 = B[indices[p + 4]], B[indices[p + 5]], B[indices[p + 6]], B[indices[p + 7]]
                 for c in range(k):
-                    row[c] += v0 * b0[c] + v1 * b1[c] + v2 * b2[c] + v3 * b3[c]
-                p += 4
+                    first = v0 * b0[c] + v1 * b1[c] + v2 * b2[c] + v3 * b3[c]
+                    row[c] += first + (v4 * b4[c] + v5 * b5[c] + v6 * b6[c] + v7 * b7[c])
+                p += 8
             while p < last:
                 v, b = data[p], B[indices[p]]
                 for c in range(k):

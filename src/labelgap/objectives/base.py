@@ -182,7 +182,14 @@ class Sum:
         return lambda step: sum((line(step) for line in lines), self.constant)
 
     def model(self, W: Array) -> Model:
-        first = self.terms[0].model(W)
+        return self._add_models(self.terms[0].model(W), W)
+
+    def expand(self, W: Array) -> Model:
+        """Return the model; its value is NaN if the first term saves a pass without it."""
+        first = self.terms[0]
+        return self._add_models(getattr(first, "expand", first.model)(W), W)
+
+    def _add_models(self, first: Model, W: Array) -> Model:
         value, gradient, forms = self.constant + first.value, first.gradient, [first.kronecker]
         others = []
         for term in self.terms[1:]:

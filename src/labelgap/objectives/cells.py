@@ -315,21 +315,13 @@ class _AllSquaresObjective(Quadratic):
     separable = True
 
     def __init__(self, cells: AllCellsSquared, H: Array) -> None:
-        self.cells, self.H, self.p = cells, H, cells.weights.rows
-        self.M, self.R = self._weighted_gram(H, cells.weights.columns), cells.multiply_targets(H)
+        self.cells, self.H, self.p, self.R = cells, H, cells.weights.rows, cells.multiply_targets(H)
+        self.exact_M = exact_gram(H, cells.weights.columns)  # float64, for values
+        self.M = namespace(self.exact_M).astype(self.exact_M, H.dtype)
 
     def curvature(self, B: Array) -> Kronecker:
         """Return the Hessian, which is the same at every B."""
         return Kronecker(0.0, Identity(self.cells.shape[0]), self.M, self.p)
-
-    def _weighted_gram(self, B: Array, weights: Array | float) -> Array:
-        product = self.cells.kernels.matmul_t(B, weights * B if np.ndim(weights) else B)
-        return product if np.ndim(weights) else product * weights
-
-    @cached_property
-    def exact_M(self) -> Array:
-        """M in float64."""
-        return exact_gram(self.H, self.cells.weights.columns)
 
     def value(self, B: Array) -> Scalar:
         exact = exact_gram(B, self.p)
@@ -346,9 +338,13 @@ class _AllSquaresObjective(Quadratic):
         return low * inner(_sum_rows(B, self.p), _sum_rows(self.H, self.cells.weights.columns))
 
     def model(self, B: Array) -> Model:
+        return self.expand(B)._replace(value=self.value(B))
+
+    def expand(self, B: Array) -> Model:
+        """Return the model without its value, which would take a pass of its own."""
         gradient = self._multiply(B)
         gradient -= self.R
-        return Model(self.value(B), gradient, self._multiply, self.curvature(B))
+        return Model(np.nan, gradient, self._multiply, self.curvature(B))
 
     def _multiply(self, S: Array) -> Array:
         image = self.cells.kernels.matmul(S, self.M)

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.checkpoints import slot
-from labelgap.kernels import Backend, get_backend, get_label_backend, matmul, namespace, qr, svd
+from labelgap.kernels import Backend, eigh, exact_gram, get_backend, get_label_backend, matmul, namespace
 from labelgap.objectives.base import Composition, Graph, GraphPenalty, Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
 from labelgap.objectives.features import Features, Identity, ProductsOnly, explain_overflow
@@ -26,6 +26,7 @@ from labelgap.observations import Labels
 from labelgap.runtime import progress
 from labelgap.solvers import TRON, Direct, Fit, GradientDescent, NewtonCG, Solver, Status, alternate
 from labelgap.solvers.base import Array, LinearMap, Objective, Scalar
+from labelgap.solvers.rounds import Rounds
 from labelgap.solvers.spectral import find_right_vectors
 
 SOLVERS: dict[str, Callable[[], Solver]] = {"direct": Direct, "cg": NewtonCG, "tron": TRON, "gd": GradientDescent}
@@ -163,14 +164,24 @@ class Problem:
         """Return F(·, H), an objective in W."""
         C = self.right.times(H)
         data = self._compose(self.left, self.cells.objective_in_left(C), self.left_terms, H.shape[1])
-        constant = Ridge(self.penalties.right).value(H)
-        if self.right_terms:
-            constant = constant + Sum(self.right_terms).value(C)
-        return Sum([data, Ridge(self.penalties.left)], constant)
+        return Sum([data, self.left_penalty()], self._right_penalty(H, C))
 
-    def objective_in_right(self, W: Array) -> Objective:
-        """Return F(W, ·), an objective in H."""
-        B = self.left.times(W)
+    def objective_in_image(self, H: Array) -> Objective:
+        """Return F(·, H) without the penalty of W, an objective in B = X W."""
+        C = self.right.times(H)
+        return Sum([self.cells.objective_in_left(C), *self.left_terms], self._right_penalty(H, C))
+
+    def left_penalty(self) -> Objective:
+        """Return the penalty of W."""
+        return Ridge(self.penalties.left)
+
+    def _right_penalty(self, H: Array, C: Array) -> Scalar:
+        penalty = Ridge(self.penalties.right).value(H)
+        return penalty + Sum(self.right_terms).value(C) if self.right_terms else penalty
+
+    def objective_in_right(self, W: Array, B: Array | None = None) -> Objective:
+        """Return F(W, ·), an objective in H; B is X W, if it is known."""
+        B = self.left.times(W) if B is None else B
         data = self._compose(self.right, self.cells.T.objective_in_left(B), self.right_terms, W.shape[1])
         constant = Ridge(self.penalties.left).value(W)
         if self.left_terms:
@@ -197,10 +208,10 @@ class Problem:
         return self.cells.quadratic and one_penalty and not self.left_terms and not self.right_terms
 
     def make_solver(self, name: str) -> Solver:
-        """Return the solver of a name; "auto" is direct if it applies, else cg."""
-        if name == "auto":
-            name = "direct" if self.exact else "cg"
-        return SOLVERS[name]()
+        """Return the solver of a name; "auto" is direct if it applies, else cg, in rounds without eigenvectors."""
+        if name != "auto":
+            return SOLVERS[name]()
+        return Rounds(SOLVERS["direct" if self.exact else "cg"]())
 
     def without_eigenvectors(self) -> Problem:
         """Return the problem without XᵀX and its eigenvectors, which cost more than a few steps."""
@@ -218,12 +229,26 @@ class Problem:
         Scores do not change, and (‖W‖² + ‖H‖²)/2 becomes the nuclear norm of the product, its least value. Further
         terms may rise, so the new factors are returned only if F falls. The last result is the decrease of F.
         """
+        balance = self.find_balance(W, H)
+        return (W, H, 0.0) if balance is None else (_mix(W, balance[0]), _mix(H, balance[1]), balance[2])
+
+    def find_balance(self, W: Array, H: Array) -> tuple[Array, Array, float] | None:
+        """Return the k×k matrices of :meth:`balance` and the decrease of F; None if there is none."""
         a, b = self.penalties
         if np.ndim(a) or np.ndim(b) or a <= 0 or b <= 0:
-            return W, H, 0.0
-        new_W, new_H = balance_factors(W, H, (b / a) ** 0.25)
-        gain = float(self._penalty(W, H) - self._penalty(new_W, new_H))
-        return (new_W, new_H, gain) if gain > 0 else (W, H, 0.0)
+            return None
+        left, right = exact_gram(W), exact_gram(H)
+        matrices = balance_grams(left, right, (b / a) ** 0.25)
+        if matrices is None:
+            return None
+        T, U = matrices
+        if self.left_terms or self.right_terms:
+            gain = float(self._penalty(W, H) - self._penalty(_mix(W, T), _mix(H, U)))
+        else:
+            gain = 0.5 * float(
+                a * (_trace(left) - _trace(T.T @ left @ T)) + b * (_trace(right) - _trace(U.T @ right @ U))
+            )
+        return (T, U, gain) if gain > 0 else None
 
     def _penalty(self, W: Array, H: Array) -> Scalar:
         """Return F without the sum over cells."""
@@ -244,19 +269,46 @@ def _compose_terms(features: LinearMap, objective: Objective) -> Objective:
 
 
 def balance_factors(W: Array, H: Array, ratio: float) -> tuple[Array, Array]:
-    """Return U √S · ratio and V √S / ratio for W Hᵀ = U S Vᵀ, computed from k×k matrices."""
-    (QW, RW), (QH, RH) = qr(W), qr(H)
-    U, S, Vt = svd(RW @ RH.T)
-    root = namespace(S).sqrt(S)
-    width, missing = S.shape[0], W.shape[1] - S.shape[0]
-    new_W, new_H = matmul(QW, U[:, :width] * (root * ratio)), matmul(QH, Vt.T[:, :width] * (root / ratio))
-    return (_append_zeros(new_W, missing), _append_zeros(new_H, missing)) if missing else (new_W, new_H)
+    """Return U √S · ratio and V √S / ratio for W Hᵀ = U S Vᵀ."""
+    matrices = balance_grams(exact_gram(W), exact_gram(H), ratio)
+    return (W, H) if matrices is None else (_mix(W, matrices[0]), _mix(H, matrices[1]))
 
 
-def _append_zeros(factor: Array, columns: int) -> Array:
-    """Append columns of zeros, for factors that are wider than they are tall."""
-    xp = namespace(factor)
-    return xp.concat([factor] + [0 * factor[:, :1]] * columns, axis=1)
+MIN_EIGENVALUE = 1e-15  # of a Gram matrix, relative
+
+
+def balance_grams(left: Array, right: Array, ratio: float) -> tuple[Array, Array] | None:
+    """Return the k×k matrices T and U with W T = U_s √S · ratio and H U = V_s √S / ratio for W Hᵀ = U_s S V_sᵀ.
+
+    ``left`` = WᵀW = VΛVᵀ and ``right`` = HᵀH are float64. With Λ^½VᵀHᵀHVΛ^½ = QDQᵀ, T = VΛ^-½QD^¼ and U = VΛ^½QD^-¼.
+    T Uᵀ = I, so the product does not change, however small eigenvalues are, which are rounded up. The sign of each
+    column is that of its largest number in T. None if a factor is 0 or infinite.
+
+    >>> T, U = balance_grams(np.array([[16.0]]), np.array([[1.0]]), 1.0)
+    >>> T, U
+    (array([[0.5]]), array([[2.]]))
+    """
+    xp = namespace(left)
+    if not (0 < float(_trace(left)) < np.inf and 0 < float(_trace(right)) < np.inf):
+        return None
+    values, V = eigh(left)
+    roots = xp.sqrt(xp.clip(values, MIN_EIGENVALUE * values[-1]))
+    form = (V * roots).T @ right @ (V * roots)
+    squares, Q = eigh((form + form.T) / 2)
+    squares, Q = xp.flip(squares, axis=0), xp.flip(Q, axis=1)
+    fourth = xp.clip(squares, MIN_EIGENVALUE * squares[0]) ** 0.25 * ratio
+    T, U = (V / roots) @ Q * fourth, (V * roots) @ Q / fourth
+    signs = 2 * xp.astype(xp.max(T, axis=0) >= -xp.min(T, axis=0), xp.float64) - 1
+    return T * signs, U * signs
+
+
+def _trace(M: Array) -> Scalar:
+    return namespace(M).linalg.trace(M)
+
+
+def _mix(factor: Array, T: Array) -> Array:
+    """Return the factor times a float64 k×k matrix, in the precision of the factor."""
+    return matmul(factor, namespace(T).astype(T, factor.dtype))
 
 
 class Iteration(NamedTuple):

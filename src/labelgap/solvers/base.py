@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from labelgap.kernels import namespace
@@ -32,6 +33,13 @@ class GramSpectrum(Protocol):
         """Return V Z."""
 
 
+class GramSketch(Protocol):
+    """An approximation of AᵀA by few directions, for preconditioners."""
+
+    def invert(self, m: Array, ridge: float) -> Callable[[Array], Array]:
+        """Return R ↦ about (m_c AᵀA + ridge)⁻¹ r_c for each column c; m has shape (1, k)."""
+
+
 class LinearMap(Protocol):
     """A matrix A with its products."""
 
@@ -55,6 +63,9 @@ class LinearMap(Protocol):
 
     def spectrum(self) -> GramSpectrum | None:
         """Return the eigenvectors of AᵀA, or None if they would cost more than they save."""
+
+    def sketch(self) -> GramSketch | None:
+        """Return an approximation of AᵀA, or None if it would cost more than it saves."""
 
     def column_squares(self) -> Array:
         """Return the squared norm of each column of A, shape (d, 1)."""
@@ -204,16 +215,13 @@ def alternate(
     ``fit`` is updated in place after each complete alternation, so that an interrupted run keeps the last good pair.
     An alternation that raises F beyond rounding is undone and ends the run as stalled; one that makes F infinite or
     NaN raises FloatingPointError. ``stop(fit)`` is called after each alternation; True ends the run. A run that
-    starts from the ``fit`` of a stopped one continues it.
+    starts from the ``fit`` of a stopped one continues it. A ``left`` with a method ``alternate_once``, such as
+    :class:`~labelgap.solvers.rounds.Rounds`, does both halves of an alternation.
     """
+    alternate_once = getattr(left, "alternate_once", None) or partial(solve_in_turn, left)
     while fit.n_iter < max_iter and not _has_converged(fit.history, tol):
-        W = left.minimize(problem.objective_in_left(fit.H), fit.W).x
-        objective = problem.objective_in_right(W)
-        H = right.minimize(objective, fit.H).x
-        # Re-evaluate: the solver's running value loses precision.
-        value, previous = objective.value(H), fit.history[-1] if fit.history else math.inf
-        W, H, gain = problem.balance(W, H)
-        value = float(value) - gain
+        W, H, value = alternate_once(problem, fit, right)
+        previous = fit.history[-1] if fit.history else math.inf
         if not math.isfinite(value):
             raise FloatingPointError(f"the objective became {value}")
         if value > previous + MAX_RISE * abs(previous):
@@ -227,6 +235,16 @@ def alternate(
     if _has_converged(fit.history, tol):
         fit.status = Status.CONVERGED
     return fit
+
+
+def solve_in_turn(left: Solver, problem: BilinearProblem, fit: Fit, right: Solver) -> tuple[Array, Array, float]:
+    """Return W and H after a half step each, balanced, and F."""
+    W = left.minimize(problem.objective_in_left(fit.H), fit.W).x
+    objective = problem.objective_in_right(W)
+    H = right.minimize(objective, fit.H).x
+    value = objective.value(H)  # the solver's running value loses precision
+    W, H, gain = problem.balance(W, H)
+    return W, H, float(value) - gain
 
 
 def _has_converged(history: list[float], tol: float) -> bool:

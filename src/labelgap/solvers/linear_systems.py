@@ -118,7 +118,7 @@ class RotatedSystem:
     def solve_columns(self, R: Array, tol: float, max_iter: int, start: Array | None = None) -> CGResult:
         """Return K⁻¹ R to a relative residual ``tol`` in each column, from a start or from 0."""
         m, features, ridge = self.m * self.weights, self.features, self.ridge
-        inverse = _invert(m * features.column_squares() + ridge, self.dtype)
+        precondition = precondition_columns(features, m, ridge, self.dtype)
         m, coarse = namespace(m).astype(m, self.dtype), features.coarse
 
         def product(P: Array) -> Array:
@@ -132,18 +132,31 @@ class RotatedSystem:
             tol=tol,
             max_iter=max_iter,
             blocks="columns",
-            precondition=lambda r: r * inverse,
+            precondition=precondition,
             start=None if start is None else matmul(start, self.Q),
         )
         return solution._replace(x=matmul(solution.x, self.Q.T), residual=matmul(solution.residual, self.Q.T))
 
 
+def precondition_columns(features: LinearMap, m: Array, ridge: float, dtype: object) -> Callable[[Array], Array]:
+    """Return R ↦ about (m_c AᵀA + ridge)⁻¹ r_c for each column, by a sketch of AᵀA or its diagonal; m is (1, k)."""
+    sketch = features.sketch()
+    if sketch is not None:
+        return sketch.invert(m, ridge)
+    inverse = _invert(m * features.column_squares() + ridge, dtype)
+    return lambda R: R * inverse
+
+
 def make_preconditioner(kronecker: Kronecker | None, dtype: object) -> Callable[[Array], Array] | None:
-    """Return R ↦ K⁻¹ R, by eigenvectors of the features if they have them, else by the diagonal of K."""
+    """Return R ↦ K⁻¹ R, by eigenvectors of the features or a sketch if they have them, else by the diagonal of K."""
     if kronecker is None or kronecker.features is None:
         return None
     if kronecker.features.spectrum() is not None:
         return RotatedSystem(kronecker, dtype).solve
+    if kronecker.features.sketch() is not None:
+        rotated = RotatedSystem(kronecker, dtype)
+        invert = precondition_columns(rotated.features, rotated.m * rotated.weights, rotated.ridge, dtype)
+        return lambda R: matmul(invert(matmul(R, rotated.Q)), rotated.Q.T)
     xp = namespace(kronecker.M)
     diagonal = xp.astype(xp.linalg.diagonal(kronecker.M), xp.float64)[None, :]
     squares = kronecker.features.column_squares()
