@@ -5,6 +5,7 @@ prints a table. No other address is ever asked, and every process that it starts
 
     first      the first request to each route, which may load or compile something
     allowed    the most costly requests within the limits, one after the other
+    reviews    a request to each route of the reviews, some of them about a hostile text
     malformed  bodies within the limits of size that are wrong, and costly to check
     oversized  heads and bodies above every limit
     crowd      64 of all these at once
@@ -45,6 +46,7 @@ from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
+import scipy.sparse as sp
 
 from benchmarks import hostile_files, hostile_requests
 from benchmarks.common import show
@@ -55,6 +57,7 @@ from labelgap import LEML, BinaryRelevance, load
 from labelgap.datasets import make_low_rank
 
 WORDS = ["oven", "cake", "flour", "bacon", "grill", "broth", "bowl", "salt", "pepper", "sugar", "butter", "yeast"]
+N_WIDE = 50_000  # labels of the model with many
 PEOPLE = ("Anna", "Ben", "Carla", "Dora")
 CROWDED = ("largest answer", "all labels of each row", "one long row", "known labels")
 PAUSE_SECONDS = 0.05  # of a person between two verdicts
@@ -77,9 +80,11 @@ class Row(NamedTuple):
 
 
 def make_files(folder: Path) -> dict[str, Path]:
-    """Write a model of rows, a model of texts and its table; return their paths."""
+    """Write a model of rows, one with many labels, a model of texts and its table; return their paths."""
     data = make_low_rank(400, 50, 300, rank=5, random_state=0)
     LEML(5, max_iter=2, random_state=0).fit(data.X, data.Y).save(folder / "rows")
+    wide = sp.random_array((400, N_WIDE), density=1e-3, format="csr", rng=np.random.default_rng(0))
+    LEML(5, max_iter=1, random_state=0).fit(data.X, (wide > 0).astype(np.float32)).save(folder / "wide")
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(400)]
     lines = [[text, " ".join(word for word in WORDS[:6] if word in text and rng.random() > 0.3)] for text in texts]
@@ -88,16 +93,16 @@ def make_files(folder: Path) -> dict[str, Path]:
     table.write_text("text,tags\n" + "".join(f"{text},{tags}\n" for text, tags in lines))
     command = ["fit", str(table), "--text", "text", "--tags", "tags", "--output", str(folder / "posts"), "--quiet"]
     subprocess.run([sys.executable, "-m", "labelgap", *command], check=True, capture_output=True)
-    return {"rows": folder / "rows", "posts": folder / "posts", "table": table}
+    return {"rows": folder / "rows", "wide": folder / "wide", "posts": folder / "posts", "table": table}
 
 
 # --- attacks on the service -----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def serve_both(files: dict[str, Path]) -> Iterator[Server]:
-    """Run a server of both models."""
-    with serve(str(files["rows"]), str(files["posts"])) as server:
+def serve_models(files: dict[str, Path]) -> Iterator[Server]:
+    """Run a server of all models."""
+    with serve(*(str(files[name]) for name in ("rows", "wide", "posts"))) as server:
         yield server
 
 
@@ -122,25 +127,32 @@ def send_one_by_one(server: Server, name: str, requests: hostile_requests.Reques
 
 def try_first(files: dict[str, Path], options: Any) -> list[Row]:
     """Send a small request to each route of a fresh server."""
-    with serve_both(files) as server:
+    with serve_models(files) as server:
         return [send_one_by_one(server, "first", hostile_requests.first_requests(), [200])]
 
 
 def try_allowed(files: dict[str, Path], options: Any) -> list[Row]:
     """Send the largest allowed requests."""
-    with serve_both(files) as server:
+    with serve_models(files) as server:
         return [send_one_by_one(server, "allowed", hostile_requests.allowed_requests(), [200, 202, 413, 422])]
+
+
+def try_reviews(files: dict[str, Path], options: Any) -> list[Row]:
+    """Send a request to each route of the reviews."""
+    with serve(*review_arguments(files, files["table"].with_name("first.sqlite"))) as server:
+        wait_for_audit(server)
+        return [send_one_by_one(server, "reviews", hostile_requests.review_requests(), [200, 404])]
 
 
 def try_malformed(files: dict[str, Path], options: Any) -> list[Row]:
     """Send malformed bodies."""
-    with serve_both(files) as server:
+    with serve_models(files) as server:
         return [send_one_by_one(server, "malformed", hostile_requests.malformed_requests(), [400, 413, 422])]
 
 
 def try_oversized(files: dict[str, Path], options: Any) -> list[Row]:
     """Send what is larger than allowed; a connection may be cut."""
-    with serve_both(files) as server:
+    with serve_models(files) as server:
         return [send_one_by_one(server, "oversized", hostile_requests.oversized_requests(), [0, 404, 413, 431])]
 
 
@@ -155,7 +167,7 @@ def try_crowd(files: dict[str, Path], options: Any) -> list[Row]:
     crowds = {"of all kinds": list(contents.values()), **{name: [contents[name]] for name in CROWDED}}
     rows = []
     for name, crowd in crowds.items():
-        with serve_both(files) as server, Probe(server) as probe:
+        with serve_models(files) as server, Probe(server) as probe:
             statuses = Counter(asyncio.run(send_together(server.port, crowd)))
         wrong = sum(count for status, count in statuses.items() if status == 500 or status < 0)
         wrong += probe.memory > MAX_ALL_MB
@@ -190,7 +202,7 @@ def try_aborted(files: dict[str, Path], options: Any) -> list[Row]:
         await asyncio.sleep(5)
         return sum([await exchange(port, good) != 200 for _ in range(20)])
 
-    with serve_both(files) as server, Probe(server) as probe:
+    with serve_models(files) as server, Probe(server) as probe:
         wrong = asyncio.run(run(server.port))
     wrong += probe.memory > MAX_ALL_MB
     return [Row("aborted: anywhere", options.aborted, wrong, probe.longest, probe.memory, "then 20 good requests")]
@@ -519,6 +531,7 @@ def try_files(files: dict[str, Path], options: Any) -> list[Row]:
 CASES: dict[str, Callable[[dict[str, Path], Any], list[Row]]] = {
     "first": try_first,
     "allowed": try_allowed,
+    "reviews": try_reviews,
     "malformed": try_malformed,
     "oversized": try_oversized,
     "crowd": try_crowd,

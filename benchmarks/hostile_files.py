@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from labelgap import LEML, OneClassMF, Tagger, load
+from labelgap import LEML, OneClassMF, Tagger, explain, load
 from labelgap.datasets import read, read_documents
 from labelgap.datasets.formats import write
 
@@ -129,13 +129,20 @@ def make_models(folder: Path, posts: Path) -> dict[str, Path]:
 
 
 def use_model(path: Path) -> None:
-    """Load a model both ways and score with it."""
+    """Load a model both ways and use it."""
     for mmap in (False, True):
         model = load(path, mmap=mmap)
         if isinstance(model, Tagger):
             model.predict_topk(["oven cake", ""], 1)
+            explain(model, "oven cake", 0)
+            if hasattr(model, "calibration_"):
+                model.predict_proba(["oven cake"])
         elif model.n_features_in_:
             model.predict_topk(np.ones((2, int(model.n_features_in_))), 1)
+        else:
+            model.recommend([0, 1], 2)
+            model.similar_labels([0], 2)
+            model.fold_in_rows(np.ones((1, int(model.n_labels_))))
 
 
 def hostile_models(source: Path, folder: Path, n: int, rng: random.Random) -> Iterator[Path]:

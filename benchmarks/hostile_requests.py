@@ -72,7 +72,30 @@ def allowed_requests() -> Requests:
         ),
         "text to explain": ask("explain", b'{"label":"oven","text":"' + words + b'"}', "posts"),
         "audit job": ask("audit-jobs", b'{"rows":[' + rows + b'],"labels":[' + b"[1,2]," * 999 + b"[3]]}"),
+        "all scores": ask("predict", b'{"rows":[' + rows + b"]}", "wide"),
+        "best of many labels": ask("predict", b'{"rows":[' + b"{}," * 199 + b'{}],"top":1000}', "wide"),
+        "unknown of many labels": ask("complete", b'{"rows":[' + rows + b'],"top":200}', "wide"),
+        "check of many labels": ask(
+            "check-labels", b'{"rows":[' + rows + b'],"labels":' + labels + b',"top":200}', "wide"
+        ),
+        "names of many labels": GET % b"/v1/models/wide/labels?query=1&limit=1000",
+        "explanation among many": ask("explain", b'{"row":{%b},"label":"1"}' % numbers, "wide"),
         "similar label": ask("check-labels", b'{"rows":[{}],"labels":[["' + b"12" * 50 + b'"]]}'),
+    }
+
+
+def review_requests() -> Requests:
+    """Return a request to each route of the reviews; document 0 is a long text of tags that do not end."""
+    reads = ("state", "queue?least=0&limit=100", "queue?group=document&order=uncertainty&least=0", "labels?least=0")
+    texts = ("documents/0", "documents/0/reasons?label=oven", "documents/1/reasons?label=oven", "stats")
+    exports = ("export/labels", "export/log", "retrain")
+    return {
+        **{route: GET % f"/review/{route}".encode() for route in (*reads, *texts, *exports)},
+        "audit": post("/review/audit", b'{"action":"start"}'),
+        "undo": post("/review/undo", b'{"key":"key-00000000"}'),
+        "verdict": post(
+            "/review/verdicts", b'{"key":"key-00000001","row":0,"label":"' + b"x" * 10_000 + b'","verdict":"skip"}'
+        ),
     }
 
 

@@ -232,6 +232,19 @@ def test_all_requests_together_have_a_budget(model, monkeypatch):
     assert app.guard._budget.used == 0
 
 
+def test_the_values_of_bodies_count_too(model):
+    body = b'{"rows":[' + b'{"0":1},' * 999 + b'{"0":1}]}' + b" " * 10_000  # 18 KB, and 300 KB when it is parsed
+    head = HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+
+    async def scenario(port):
+        return (await send_until_cut(port, head + body, b"", 0))[0]
+
+    for limit, status in [(200_000, b"503"), (2_000_000, b"200")]:
+        app = create_app({"m": model}, settings=Settings(max_memory=limit))
+        assert run_server(app, scenario).split()[1] == status
+        assert app.guard._budget.used == 0
+
+
 # --- heads and clients that do not read -----------------------------------------------------------------------------
 
 

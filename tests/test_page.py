@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -323,6 +324,97 @@ def test_a_text_is_tagged_with_reasons(page, server):
     assert best.locator("strong").inner_text() == "meat"
     assert best.locator(".answer").inner_text() == "yes"
     assert {"bacon", "steak", "grill"} & set(best.locator(".chip").first.inner_text().split())
+
+
+HOSTILE_LABELS = [
+    "__proto__",
+    "constructor",
+    "</script><script>window.hit=1</script>",
+    "javascript:window.hit=2",
+    "\u202edrawkcab",
+    "' OR 1=1 --",
+    "long " + "x" * 9000,
+]
+
+
+HOSTILE_TEXTS = [
+    "<a" * 50_000,
+    "w" * 50_000,
+    "<img src=x onerror='window.hit=3'>" * 50 + "&lt;img src=x onerror='window.hit=4'&gt;",
+    "\u202e\u0000\ufeff\u2028 right to left",
+    "&#" + "9" * 5000 + " long reference",
+]
+SHOW_DOCUMENT = """async ({ row, parts }) => {
+  const { DocumentView } = await import("/page/document.js");
+  const view = new DocumentView();
+  view.show({ row, parts, labels: [] }, null);
+  document.querySelector(".document").replaceWith(view.node);
+}"""
+
+
+@pytest.fixture(scope="module")
+def hostile_server(tmp_path_factory):
+    """Return a server of posts with labels and texts that a page could fail at."""
+    folder, rng = tmp_path_factory.mktemp("hostile"), random.Random(0)
+    with open(folder / "posts.jsonl", "w") as stream:
+        for row in range(120):
+            chosen = rng.sample(range(len(HOSTILE_LABELS)), 2)
+            body = " ".join(f"word{j}" for j in chosen for _ in range(3))
+            tags = [HOSTILE_LABELS[j] for j in chosen if rng.random() > 0.3]
+            text = f"{body} {HOSTILE_TEXTS[row]}" if row < len(HOSTILE_TEXTS) else body
+            stream.write(json.dumps({"text": text, "tags": tags}) + "\n")
+    words = ["--text", "text", "--tags", "tags", "--output", folder / "model", "--json"]
+    subprocess.run(labelgap("fit", folder / "posts.jsonl", *words), check=True, capture_output=True)
+    found = Server(folder, data="posts.jsonl")
+    found.start()
+    yield found
+    found.stop()
+
+
+def test_hostile_data_are_reviewed_as_any_other(chromium, hostile_server):
+    with a_page(chromium, width=400) as (page, seen):
+        page.goto(hostile_server.url)
+        page.wait_for_selector(".suggested-label:not(:empty)")
+        labels = [one["label"] for one in hostile_server.get("review/labels").json()]
+        assert set(labels) == set(HOSTILE_LABELS)
+        for label in labels:
+            page.keyboard.press("/")
+            page.keyboard.insert_text(label)
+            page.keyboard.press("Enter")
+            page.wait_for_function(
+                "label => document.querySelector('.suggested-label').textContent === label", arg=label
+            )
+            page.wait_for_selector(".reasons section")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            press(page, "a")
+        for view, ready in [("progress", ".label-bars"), ("export", "h1"), ("try", "textarea")]:
+            page.goto(hostile_server.url + f"#{view}")
+            page.wait_for_selector(ready)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.get_by_role("textbox", name="Text", exact=True).fill("word0 word1 </textarea>" + "<a" * 20_000)
+        page.keyboard.press("Control+Enter")
+        page.wait_for_selector(".predictions li strong")
+        assert page.evaluate("window.hit") is None
+        assert seen.dialogs == []
+    accepted = [entry for entry in log_of(hostile_server) if entry["verdict"] == "accept"]
+    assert {entry["label"] for entry in accepted} == set(HOSTILE_LABELS)
+    export = hostile_server.get("review/export/labels").text.split("\n")  # other line ends are part of texts
+    for entry in accepted:
+        assert entry["label"] in json.loads(export[entry["row"]])["tags"]
+
+
+def test_hostile_texts_are_shown_as_text(chromium, hostile_server):
+    with a_page(chromium, width=400) as (page, seen):
+        page.goto(hostile_server.url)
+        page.wait_for_selector(".suggested-label:not(:empty)")
+        for row in range(len(HOSTILE_TEXTS)):
+            parts = hostile_server.get(f"review/documents/{row}").json()["parts"]
+            page.evaluate(SHOW_DOCUMENT, {"row": row, "parts": parts})
+            assert page.evaluate("document.querySelector('.document .text').textContent.length") > 5
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("main img, main script").count() == 0
+        assert page.evaluate("window.hit") is None
+        assert seen.dialogs == []
 
 
 def test_names_and_texts_are_shown_literally(page, server):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
+import logging
 import os
 import signal
 import socket
@@ -33,6 +35,7 @@ from labelgap.serve.reviews import add_page
 from labelgap.serve.schemas import ApiError
 from labelgap.serve.scoring import Batcher
 from labelgap.serve.served_models import Models, ServedModel, open_models, split_model_source
+from labelgap.serve.server import CLIENT_FAULTS, _is_no_client_fault
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -919,6 +922,15 @@ def model_file(low_rank, tmp_path_factory):
     path = tmp_path_factory.mktemp("served") / "mine"
     low_rank.save(path)
     return path
+
+
+def test_what_clients_send_does_not_fill_the_log():
+    from uvicorn.protocols.http import httptools_impl
+
+    for message in CLIENT_FAULTS:
+        assert message in inspect.getsource(httptools_impl)
+        assert not _is_no_client_fault(logging.makeLogRecord({"msg": message}))
+    assert _is_no_client_fault(logging.makeLogRecord({"msg": "Exception in ASGI application"}))
 
 
 def test_the_command_refuses_what_is_unsafe_or_not_there(model_file):

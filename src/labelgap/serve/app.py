@@ -20,7 +20,7 @@ from starlette.responses import Response
 from labelgap import __version__
 from labelgap.runtime import n_threads, threads
 from labelgap.serve import Extension, schemas, scoring
-from labelgap.serve.bodies import parse_body
+from labelgap.serve.bodies import MAX_SMALL_BODY, parse_body
 from labelgap.serve.jobs import AuditJobs
 from labelgap.serve.middleware import LOG, Guard, Metrics
 from labelgap.serve.schemas import ApiError, JsonBytes, error_of_status, invalid_input, json_response, server_busy
@@ -31,9 +31,6 @@ from labelgap.serve.settings import Settings
 MODEL_PATH = "/v1/models/{name}"
 MAX_WAITING_REQUESTS = 64  # of all routes except predict, which has queues of its own
 MAX_LABELS_LISTED = 1000
-MAX_BODY_ON_LOOP = (
-    1 << 14
-)  # bytes; a larger body is parsed in a thread, so that other requests are answered meanwhile
 MAX_SUGGESTIONS_LISTED = 1000
 _PARSING = ThreadPoolExecutor(1, thread_name_prefix="parse")  # one at a time, since parsed bodies are large
 FAILURES = {
@@ -163,7 +160,7 @@ def make_classes() -> AppClasses:
             return handle
 
         async def answer(self, name: str, body: bytes) -> Response:
-            if len(body) <= MAX_BODY_ON_LOOP:
+            if len(body) <= MAX_SMALL_BODY:
                 return await self.endpoint(name, parse_body(self.body_class, body))
             loop = asyncio.get_running_loop()
             return await self.endpoint(name, await loop.run_in_executor(_PARSING, parse_body, self.body_class, body))

@@ -24,6 +24,9 @@ from labelgap.serve.schemas import ApiError
 MAX_CONTAINERS = 200_000  # lists and objects in a body; each takes twenty times as much memory as its text
 MAX_VALUES = 500_000  # of a body; more are not parsed, since nothing else runs while Python builds them
 MAX_PAIRS = 250_000  # of keys and values, which take longer
+MAX_SMALL_BODY = 1 << 14  # bytes; a larger body is parsed in a thread, so that other requests are answered meanwhile
+# The bytes of a pair, a value, a list and an object, and how many there can be.
+PARSED = {b":": (160, MAX_PAIRS), b",": (40, MAX_VALUES), b"[": (100, MAX_CONTAINERS), b"{": (100, MAX_CONTAINERS)}
 NoneType = type(None)
 _PLAIN = {float: (float, int), int: (int,), str: (str,), bool: (bool,), NoneType: (NoneType,)}
 _KINDS = {float: "a number", int: "an integer", str: "a string", bool: "true or false", NoneType: "null"}
@@ -50,6 +53,17 @@ def parse_body(cls: type[Body], body: bytes) -> Body:
         if name not in values and field.is_required():
             raise _invalid(name, "the field is required")
     return cls.model_construct(_fields_set=set(values), **values)
+
+
+def estimate_parsed_bytes(body: bytes) -> int:
+    """Return about how much memory the values of a body take; nothing for a small one.
+
+    >>> estimate_parsed_bytes(b'{"dense":[[' + b"0.5," * 100_000 + b"0.5]]}")
+    4000460
+    """
+    if len(body) <= MAX_SMALL_BODY:
+        return 0
+    return sum(n_bytes * min(body.count(mark), most) for mark, (n_bytes, most) in PARSED.items())
 
 
 def _invalid(where: str, message: str) -> ApiError:

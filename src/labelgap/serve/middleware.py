@@ -17,6 +17,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
+from labelgap.serve.bodies import estimate_parsed_bytes
 from labelgap.serve.schemas import ApiError, server_busy
 from labelgap.serve.settings import Settings
 
@@ -37,7 +38,7 @@ DRAIN_SECONDS = 1.0
 UNLOGGED = (401, 421)  # refusals that anybody can cause, as often as they like
 MAX_LOGGED = 1000  # bytes of an answer
 MODEL_PREFIX = "/v1/models/"
-MAX_SMALL_BODY = 1 << 17  # bytes of a body for a route that takes no rows
+MAX_BODY_WITHOUT_ROWS = 1 << 17  # bytes of a body for a route that takes no rows
 PIECE_BYTES = 1 << 18  # of an answer that are written at once
 HOST = re.compile(rb"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(?::[0-9]{1,5})?")
 METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
@@ -127,7 +128,7 @@ class ClientGone(Exception):
 
 
 class MemoryBudget:
-    """Bytes of the bodies and answers of all requests that are under way.
+    """Bytes of the bodies, of their values and of the answers of all requests that are under way.
 
     >>> budget = MemoryBudget(100)
     >>> budget.take(60)
@@ -292,7 +293,7 @@ class Guard:
         self, path: str, headers: dict[bytes, bytes], receive: Receive, held: HeldBytes
     ) -> bytes:
         """Return the body; raise an error if it is too large or not JSON."""
-        limit = self._settings.max_body if path.startswith(MODEL_PREFIX) else MAX_SMALL_BODY
+        limit = self._settings.max_body if path.startswith(MODEL_PREFIX) else MAX_BODY_WITHOUT_ROWS
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             await _drain(receive, limit)
@@ -302,6 +303,7 @@ class Guard:
         if body and media_type != b"application/json":
             # Pages of other sites can send other media types without a CORS preflight.
             raise ApiError(415, "not_json", "Send JSON, with the header Content-Type: application/json.")
+        held.add(estimate_parsed_bytes(body))
         return body
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import inspect
 import json
+import logging
 import os
 import signal
 import socket
@@ -23,6 +24,7 @@ from labelgap.serve.settings import is_loopback
 OPTIONS_VARIABLE = "LABELGAP_SERVE"  # environment variable with the options, for worker processes
 BACKLOG = 2048
 MAX_CONNECTIONS = 1000
+CLIENT_FAULTS = ("Invalid HTTP request received.", "Exceeded concurrency limit.")  # anybody can fill a log with these
 WORKER_TIMEOUT_SECONDS = 60  # a worker that is silent for longer is replaced; its imports take a while
 
 
@@ -158,11 +160,16 @@ def make_worker_app() -> Any:
 def _make_app(options: ServerOptions, *, check: bool) -> Any:
     from labelgap.serve.served_models import open_models
 
+    logging.getLogger("uvicorn.error").addFilter(_is_no_client_fault)
     models = open_models(options.models, check=check)
     app = create_app(models, settings=options.settings, extensions=_extensions(options))
     gc.collect()
     gc.freeze()  # these objects stay; traversing them in every collection would delay requests
     return app
+
+
+def _is_no_client_fault(record: logging.LogRecord) -> bool:
+    return record.getMessage() not in CLIENT_FAULTS
 
 
 def _extensions(options: ServerOptions) -> list[Extension]:

@@ -29,7 +29,7 @@ class Settings:
         Maximum number of bytes in a request, rows in a request, characters in a text, labels per row in an answer,
         scores in an answer, scores that are computed for it, and features in a row to explain.
     max_memory : int
-        Maximum number of bytes of the bodies and answers of all requests together.
+        Maximum number of bytes of the bodies, of their values and of the answers of all requests together.
     max_audit_jobs : int
         Maximum number of audit jobs that run at once; 0 turns them off.
     timeout, body_timeout : float
@@ -52,7 +52,7 @@ class Settings:
     max_top: int = 1000
     max_cells: int = 200_000
     max_work: int = 50_000_000
-    max_memory: int = 256 << 20
+    max_memory: int = 512 << 20
     max_arguments: int = 1000
     max_audit_jobs: int = 2
     timeout: float = 30.0
