@@ -9,6 +9,7 @@ import os
 import pkgutil
 import subprocess
 import sys
+import tomllib
 from abc import ABCMeta
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,7 @@ import labelgap
 import labelgap_papers
 from labelgap.estimators import MultiLabelEstimator
 
+ROOT = Path(__file__).parents[1]
 SOURCE = Path(labelgap.__file__).parent
 PAPERS = Path(labelgap_papers.__file__).parent
 # The floor of each room: a module imports from lower floors or from its own room.
@@ -159,6 +161,12 @@ def test_optional_packages_are_imported_late(path):
 
 
 # --- exported names -------------------------------------------------------------------------------------------------
+
+
+def test_every_file_states_the_same_version():
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        assert tomllib.load(file)["project"]["version"] == labelgap.__version__
+    assert f"\nversion: {labelgap.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
 
 
 def test_type_checkers_see_every_exported_name():

@@ -36,9 +36,9 @@ def test_every_script_is_an_example():
     assert sorted(gallery.EXAMPLES) == sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "build")
 
 
-def test_gaps_taken_for_no_cost_precision():
+def test_gaps_read_as_no_cost_precision():
     precision = {name: np.array(values) for name, values in run("gaps_or_negatives")["precision"].items()}
-    gain = precision["gaps unknown"] - precision["gaps taken for no"]
+    gain = precision["gaps unknown"] - precision["gaps read as no"]
     assert (gain > -0.005).all()
     assert gain[:2].min() > 0.05
     assert gain[-1] < 0.02

@@ -1,9 +1,9 @@
 """Tags that somebody forgot
 
-Three of ten positives were never written down. `audit` ranks the absent labels by the probability that they are
-among those, without being told which. As long as the list is shorter than the number of forgotten labels, most
-of it is right; by chance one of eighteen would be. What the audit expects of itself, the mean of its
-probabilities, is drawn beside what is true.
+Three in ten positives were never written down. `audit` ranks the absent labels by the probability that they were
+forgotten, without being told which ones were. As long as the list is shorter than the number of forgotten labels,
+most of it is right; a random list would be right once in eighteen times. The dashed line is what the audit expects:
+the mean of its own probabilities.
 """
 
 import numpy as np

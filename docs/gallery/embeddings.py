@@ -1,8 +1,8 @@
 """Tags that go together
 
-LEML learns a vector for each label. Labels that the same words argue for have vectors of about the same
-direction, and `EmbeddingDisplay` lays them out in the plane so that those are near each other. The texts here
-are made up: each is about one theme, and has words of the theme and of its tags.
+LEML learns a vector for each label. Labels that depend on the same words have vectors of similar direction, and
+`EmbeddingDisplay` places such labels near each other in the plane. The texts are invented: each is about one theme,
+and consists of words of the theme and of its tags.
 """
 
 import numpy as np

@@ -1,8 +1,8 @@
 """A gap is not a "no"
 
-Of a label matrix only some cells are known. The same model is fitted twice: once it is told which cells are
-known, and once every gap is passed as a negative, as most tools do. What is compared is precision at 3 on rows
-whose labels are all known. With most cells known it makes no difference; with few of them it makes a large one.
+Only some cells of a label matrix are known. The same model is fitted twice: once with the gaps as unknown, and once
+with every gap read as a negative, as in most tools. The plot shows the precision at 3 on rows whose labels are all
+known. If most cells are known, the two agree; if few are known, the difference is large.
 """
 
 from labelgap import LEML, hide_cells
@@ -14,7 +14,7 @@ data = make_low_rank(1500, 40, 40, rank=6, labels_per_row=5, noise=0.2, random_s
 X, Y, X_test, Y_test = data.X[:1000], data.Y[:1000], data.X[1000:], data.Y[1000:]
 shares = [0.05, 0.1, 0.2, 0.4, 0.8]
 
-precision = {"gaps unknown": [], "gaps taken for no": []}
+precision = {"gaps unknown": [], "gaps read as no": []}
 for share in shares:
     known = hide_cells(Y, share, random_state=0)
     for meaning, labels in zip(precision, (known, known.positives)):

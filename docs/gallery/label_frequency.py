@@ -1,9 +1,9 @@
 """Rare labels and frequent ones
 
-Precision at k says nothing about which labels are found. `FrequencyDisplay` takes the hits apart by how many
-training positives a label has. Here labels come in topics, a few of them frequent and most of them rare. A
-model of low rank does well on the frequent ones; SLEEC lets the nearest rows vote, and finds more of the rare
-ones. Below two training positives there is nothing to learn from for either.
+Precision at k does not say which labels are found. `FrequencyDisplay` splits the hits by the number of training
+positives of a label. Labels come in topics here, a few of them frequent and most of them rare. A low-rank model does
+well on the frequent ones; SLEEC lets the nearest rows vote and finds more of the rare ones. With fewer than two
+training positives, neither has anything to learn from.
 """
 
 from labelgap import LEML, SLEEC, FrequencyDisplay

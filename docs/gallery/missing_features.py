@@ -1,9 +1,8 @@
 """When features are missing too
 
-Of features and labels alike only a share is known. `MC1` completes both together, as one matrix of low rank:
-what is known of a row's labels helps to fill its features, and the other way round. Compared with it are
-features filled with their means and a machine for each label. Errors are of the labels that were hidden, means
-of two draws.
+Features and labels are both known only in part. `MC1` completes them together, as one matrix of low rank: the known
+labels of a row help to fill its features, and vice versa. It is compared with one support vector machine per label,
+on features filled with their means. The errors are those of the hidden labels, averaged over two draws.
 """
 
 import numpy as np
@@ -15,7 +14,7 @@ from labelgap.displays import new_figure
 from labelgap.metrics import label_error
 
 shares = [0.1, 0.2, 0.3, 0.4]
-errors = {name: np.zeros(4) for name in ("MC-1", "means, then a machine for each label")}
+errors = {name: np.zeros(4) for name in ("MC-1", "means, then one SVM per label")}
 draws = 2
 for place, share in enumerate(shares):
     for draw in range(draws):

@@ -1,10 +1,9 @@
 """How fast a fit descends
 
-`ObjectiveRecorder` is a callback that notes the objective and the time after each alternation. Here LEML with
-logistic loss and gaps is fitted in three ways: half steps by Newton's method with conjugate gradients, or
-within a trust region, both from the singular vectors that LEML starts from by itself, and the former once more
-from a random start. What is drawn is how far each is above the best objective of all. Seconds are those of the
-machine that made this page.
+`ObjectiveRecorder` is a callback that records the objective and the time after each alternation. LEML with logistic
+loss is fitted to labels with gaps in three ways: with Newton's method and conjugate gradients, with a trust region
+(both from the default start, leading singular vectors), and with the former from a random start. The plot shows how
+far each is above the best objective of all. Seconds depend on the machine that built this page.
 """
 
 import warnings

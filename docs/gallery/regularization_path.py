@@ -1,8 +1,8 @@
 """How strong a penalty
 
-`tune` tries penalties on held-out rows and keeps a table of what each was worth; `PathDisplay` draws it. The
-objective sums over known cells, so with fewer of them the same penalty weighs more, and the best one is
-smaller. A ring marks what `tune` has chosen.
+`tune` tries penalties on held-out rows and keeps a table of their scores, which `PathDisplay` draws. The objective is
+a sum over known cells: if fewer cells are known, the same penalty weighs more, and the best one is smaller. A ring
+marks the penalty that `tune` chose.
 """
 
 import numpy as np

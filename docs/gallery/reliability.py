@@ -1,9 +1,9 @@
 """Probabilities that can be believed
 
-`complete` fills unknown cells with probabilities. It learns what a score is worth from known cells that it held
-out, so of the cells that it says have 30 %, about three in ten are positive: its curve runs along the diagonal.
-A logistic model of each label that takes gaps for negatives believes far too little, since it has learned that
-most positives are none. Both are judged by known cells that they were not fitted on.
+`complete` fills unknown cells with probabilities. It learns from held-out known cells how likely a score is to be
+right. So about three in ten of the cells with a probability of 30 % are positive: its curve follows the diagonal. A
+logistic model of each label that reads gaps as negatives gives probabilities that are far too low, because it has
+seen most positives as negatives. Both are measured on known cells that they were not fitted on.
 """
 
 from labelgap import LEML, BinaryRelevance, ReliabilityDisplay, complete, hide_cells
@@ -17,6 +17,6 @@ filled = complete(X, known, LEML(4, random_state=0), random_state=0)
 naive = BinaryRelevance(loss="logistic").fit(X, known.positives)
 
 calibrated = ReliabilityDisplay.from_completed(filled, name="complete")
-options = {"name": "gaps taken for no", "ax": calibrated.ax_}
+options = {"name": "gaps read as no", "ax": calibrated.ax_}
 believed = ReliabilityDisplay.from_estimator(naive, X_test, Y_test, **options)
 figure = believed.figure_

@@ -210,9 +210,7 @@ def predict(
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, help="Smallest probability of a predicted tag (default: the model's thresholds)."
-        ),
+        typer.Option(min=0, max=1, help="Smallest probability of a predicted tag (default: the model's thresholds)."),
     ] = None,
     output: Annotated[
         Path | None,

@@ -236,7 +236,7 @@ def answer_check_labels(
 
 
 def answer_explain(served: ServedModel, request: RequestRows, body: ExplainRequest, settings: Settings) -> bytes:
-    """Return the features and known labels that speak for a label, with their weights."""
+    """Return the features and known labels that support a label, with their weights."""
     label = served.label_number(body.label)
     known = [number for number in map(served.label_number, body.known) if number != label]
     row = to_model_input(request.form, request.rows, served.features)
