@@ -8,7 +8,7 @@ expected precision, and the estimated share of missing tags.
 Only removed tags count as hits. Tags that were already missing in the data count as errors of both methods, and as
 missing in the estimate; an audit of the original tags estimates how many these are.
 
-    python -m benchmarks.forgotten [--set cooking] [--keep 0.7] [--least 5] [--seed 0]
+    python -m benchmarks.forgotten [--set cooking] [--keep 0.7] [--least 5] [--seed 0] [--C 10] [--losses squared]
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from labelgap.estimators.tagger import learn_words
 from labelgap.runtime import run_parallel
 
 FIRST = 500
+LOSSES = {"squared_hinge": 1.0, "squared": 1.0, "logistic": 0.1}  # with the penalties of the audit's models
 
 
 def documents(name: str, min_count: int) -> tuple[sp.csr_array, sp.csr_array]:
@@ -92,7 +93,9 @@ def suggested(X: Any, Y: Any, estimator: Any, shape: tuple[int, int], seed: int)
     # By rank, since many of the first suggestions have the probability 1.
     scores[result.missing.rows, result.missing.labels] = np.arange(len(result.missing), 0, -1)
     expected = result.missing.expected_precision(FIRST)
-    return scores, f"expected precision {expected:.3f}, estimated share missing {result.share_missing:.3f}"
+    low, high = result.share_missing_interval
+    share = f"{result.share_missing:.3f} ({low:.3f} to {high:.3f})"
+    return scores, f"expected precision {expected:.3f}, estimated share missing {share}"
 
 
 def main() -> None:
@@ -101,13 +104,15 @@ def main() -> None:
     parser.add_argument("--keep", type=float, default=0.7)
     parser.add_argument("--least", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--C", type=float, nargs="*", default=[1.0, 10.0])
+    parser.add_argument("--losses", nargs="*", choices=LOSSES, default=list(LOSSES))
     options = parser.parse_args()
     X, Y = documents(options.name, options.least)
     written = sp.csr_array(hide_positives(Y, options.keep, random_state=options.seed))
     absent, truth = written.toarray() == 0, Y.toarray() == 1
     removed = int(Y.nnz - written.nnz)
     print(f"{options.name}: {X.shape[0]} rows, {X.shape[1]} words, {Y.shape[1]} tags; {removed} of {Y.nnz} removed")
-    for C in (1.0, 10.0):
+    for C in options.C:
         start = time.perf_counter()
         probabilities = out_of_fold(X, written, 5, options.seed, C)
         seconds = time.perf_counter() - start
@@ -116,8 +121,8 @@ def main() -> None:
             print("cleanlab is not installed; its rows are left out")
             break
         report(f"cleanlab, logistic regressions with C = {C:g}", scores, absent, truth, seconds)
-    for loss, alpha in (("squared_hinge", 1.0), ("squared", 1.0), ("logistic", 0.1)):
-        estimator = BinaryRelevance(alpha, loss=loss)
+    for loss in options.losses:
+        estimator = BinaryRelevance(LOSSES[loss], loss=loss)
         start = time.perf_counter()
         scores, note = suggested(X, written, estimator, Y.shape, options.seed)
         report(f"labelgap audit, {loss}", scores, absent, truth, time.perf_counter() - start, note)

@@ -1,9 +1,9 @@
 """How many labels are missing, and how many are wrong: bounds and estimates from the ranks of cells.
 
-Missing labels of label j are a random sample of its true positives, as its written ones are. Let u be the share of
-the written cells of a label that have a higher score than a cell. Then written cells and missing labels are both
-uniform in u, whatever the scores mean and whatever share c_j of each label is written, and the density of absent
-cells, relative to that of written ones, is
+Missing labels are a random sample of the true labels, as written ones are. Take labels of similar frequency, of which
+the same share c is written, and let u be the share of their written cells with a higher score than a cell. Then
+written cells and missing labels are both uniform in u, whatever the scores mean, and the density of absent cells,
+relative to that of written ones, is
 
     a(u) = λ + s(u),       λ = missing / written = (1 − c) / c,       s(u) ≥ 0 that of true negatives.
 
@@ -26,13 +26,13 @@ from labelgap.calibration.scored_cells import ScoredCells
 
 STANDARD_ERRORS_95 = 1.96  # half the width of a 95 % interval
 LEAST_ERRORS = 3.0  # instead, for the least of several bounds
-MIN_REFERENCES = 10  # cells of a label from which its ranks count
+MIN_REFERENCES = 10  # written cells, and absent ones, that an estimate needs
 MIN_NEAR, MIN_SEARCHED = 50, 20  # references of the near window, and searched cells
 WINDOWS = ((0.1, (0.2, 0.35)), (0.2, (0.3, 0.5)), (0.3, (0.45, 0.7)))  # of u: near 0 and far from it
 DEPTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)  # of u, for the upper bound
 MIN_AREA, NO_AREA = 0.9, 0.6  # under the ROC curve: for a lower bound above 0; at which half of the estimate is left
 MAX_RISE = 0.8  # s(near) / s(far) that the estimate assumes at most
-GROUP_SIZE, MAX_GROUPS = 1000, 4  # written labels of a group of labels of similar frequency, and number of groups
+GROUP_SIZE, MAX_GROUPS = 1000, 4  # written cells of a group of labels, and number of groups of several labels
 
 
 class Odds(NamedTuple):
@@ -70,8 +70,6 @@ class WrittenShare:
 def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
     """Estimate the share of true labels that are written, of all labels and of each label.
 
-    Labels with fewer than ten written cells say nothing; they take the share of the rarest others.
-
     >>> rng = np.random.RandomState(0)
     >>> true = np.arange(4000) < 1000
     >>> scores, written = rng.randn(4000) + 6 * true, true & (rng.rand(4000) < 0.7)
@@ -83,9 +81,9 @@ def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
     """
     counts = np.bincount(cells.labels[cells.positive], minlength=n_labels)
     group = group_labels(counts)
-    parts = estimate_odds(cells, group, n_labels, cells.positive, descending=True)
+    parts = estimate_odds(cells, group, cells.positive, descending=True)
     sizes = np.bincount(group, counts)
-    if (counts < MIN_REFERENCES).all():
+    if counts.sum() < MIN_REFERENCES:
         return WrittenShare(1.0, MIN_PROBABILITY, 1.0, np.ones(n_labels), False)
     totals = [float(sizes @ [part[i] for part in parts] / sizes.sum()) for i in range(3)]
     overall, high, low = (max(1 / (1 + odds), MIN_PROBABILITY) for odds in totals)
@@ -94,32 +92,38 @@ def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
 
 
 def group_labels(counts: NDArray) -> NDArray[np.int64]:
-    """Return the group of each label: labels of similar frequency, with about as many written cells in each group.
+    """Return the group of each label, given its number of written cells.
 
-    >>> group_labels(np.array([5, 2000, 1500, 300])).tolist()
-    [0, 2, 1, 0]
+    A label with 1,000 cells is a group; the others are put into at most four groups of similar frequency, with about
+    as many cells in each.
+
+    >>> group_labels(np.array([5, 2000, 900, 300, 900])).tolist()
+    [0, 2, 0, 0, 1]
     """
-    n_groups = int(np.clip(counts.sum() // GROUP_SIZE, 1, MAX_GROUPS))
-    order = np.argsort(counts, kind="stable")
-    before = np.cumsum(counts[order]) - counts[order] / 2
-    group = np.empty(len(counts), np.int64)
-    group[order] = np.minimum(before * n_groups // max(counts.sum(), 1), n_groups - 1)
+    group = np.zeros(len(counts), np.int64)
+    large = counts >= GROUP_SIZE
+    others = np.flatnonzero(~large)
+    order = others[np.argsort(counts[others], kind="stable")]
+    total = counts[order].sum()
+    n_groups = int(np.clip(total // GROUP_SIZE, 1, MAX_GROUPS))
+    middle = np.cumsum(counts[order]) - counts[order] / 2
+    group[order] = np.minimum(middle * n_groups // max(total, 1), n_groups - 1)
+    group[large] = n_groups + np.arange(large.sum())
     return np.unique(group, return_inverse=True)[1]
 
 
 def estimate_odds(
-    cells: ScoredCells, group: NDArray, n_labels: int, reference: NDArray[np.bool_], *, descending: bool
+    cells: ScoredCells, group: NDArray, reference: NDArray[np.bool_], *, descending: bool
 ) -> list[Odds]:
     """Return for each group of labels the odds of cells that belong to the references and are none of them."""
-    before, totals = count_before(cells, n_labels, reference, descending=descending)
+    cells = cells._replace(labels=group[cells.labels])
+    n_groups = int(group.max(initial=0)) + 1
+    before, totals = count_before(cells, n_groups, reference, descending=descending)
     u = before / (totals[cells.labels] + 1)
-    used = totals[cells.labels] >= MIN_REFERENCES
     result = []
-    for number in range(int(group.max(initial=0)) + 1):
-        mine = used & (group[cells.labels] == number)
-        searched = mine & ~reference
-        n_references = float(cells.weights[mine & reference].sum())
-        result.append(bound_odds(u[searched], cells.weights[searched], n_references))
+    for number in range(n_groups):
+        searched = (cells.labels == number) & ~reference
+        result.append(bound_odds(u[searched], cells.weights[searched], float(totals[number])))
     return result
 
 
@@ -161,7 +165,7 @@ def bound_odds(u: NDArray, weights: NDArray, n_references: float) -> Odds:
     >>> round(odds.estimate, 2), odds.low < 0.3 < odds.high
     (0.3, True)
     """
-    if n_references == 0 or weights.sum() < MIN_REFERENCES:
+    if min(n_references, weights.sum()) < MIN_REFERENCES:
         return Odds(0.0, 0.0, 0.0, 0.0)
     from scipy.special import ndtri  # late: every estimator imports this module
 

@@ -23,6 +23,7 @@ from labelgap.observations import Labels, as_labels
 
 LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
 WRONG_QUANTILE = 0.2
+MIN_SHARE_OF_BOUND = 0.1  # rates of missing or wrong labels, in parts of their upper bounds
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
 
 
@@ -260,8 +261,8 @@ def judge_cells(cells: ScoredCells, n_written: NDArray, label_names: list[str] |
     calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
     f = calibration.predict(cells.scores, cells.labels)
     group = group_labels(n_written)
-    omitted = estimate_odds(cells, group, n_labels, cells.positive, descending=True)
-    added = estimate_odds(cells, group, n_labels, ~cells.positive, descending=False)
+    omitted = estimate_odds(cells, group, cells.positive, descending=True)
+    added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
     missing = _rank_cells(cells, absent, omitted, group, f / (1 - f))
     traces = estimate_traceless(cells, n_labels)
@@ -281,7 +282,9 @@ def _rank_cells(
 
     The cap is 1 / (1 + relative standard error of the odds of all groups): what the data can support.
     """
-    rates, errors = np.array([part.estimate for part in odds]), np.array([part.error for part in odds])
+    # A rate of 0 would lose the order of its cells.
+    rates = np.array([max(part.estimate, MIN_SHARE_OF_BOUND * part.high) for part in odds])
+    errors = np.array([part.error for part in odds])
     number = group[cells.labels[index]]
     sizes = np.bincount(number, minlength=len(odds))
     cap = 1 / (1 + np.linalg.norm(sizes * errors) / max(float(sizes @ rates), 1e-300))
