@@ -26,8 +26,6 @@ from labelgap.inputs import (
     resolve_columns,
 )
 from labelgap.metrics import F1, HammingLoss, InstanceAUC, Metric, standard_metrics
-from labelgap.metrics import evaluate as compute_metrics
-from labelgap.model_selection import score_batches
 from labelgap.observations import as_labels
 from labelgap.persistence import read_header
 from labelgap.runtime import check_file, row_blocks
@@ -162,15 +160,15 @@ def evaluate(model: Any, data: InputData) -> dict[str, float]:
             f"The data have {labels.shape[1]} labels and the model {model.n_labels_}; pass data of the same set."
         )
     ranking: dict[str, Metric] = standard_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_))
-    others = {"Hamming": HammingLoss(), "AUC": InstanceAUC(), "micro F1": F1("micro"), "macro F1": F1("macro")}
-    blocks = ((labels[rows], model.decision_function(data.X[rows])) for rows in row_blocks(*labels.shape))
-    if labels.complete:  # labels are ranked by their scores, whatever the thresholds
-        depth = max(metric.depth for metric in ranking.values())
-        values = compute_metrics(ranking, score_batches(model, data.X, labels, depth))
-        values |= compute_metrics(others, blocks)
-    else:
-        values = compute_metrics(ranking | others, blocks)
-    return {name: round(float(value), 6) for name, value in values.items()}
+    ranking["AUC"] = InstanceAUC()
+    deciding: dict[str, Metric] = {"Hamming": HammingLoss(), "micro F1": F1("micro"), "macro F1": F1("macro")}
+    for rows in row_blocks(*labels.shape):
+        part, decided = labels[rows], model.decide(data.X[rows])
+        for metric in ranking.values():  # by scores, whatever the thresholds
+            metric.update(part, decided.scores)
+        for metric in deciding.values():
+            metric.update(part, decided.decisions)
+    return {name: round(float(metric.compute()), 6) for name, metric in (ranking | deciding).items()}
 
 
 def is_training_file(model: Any, path: Path) -> bool:
