@@ -125,17 +125,17 @@ class RidgeSearch:
 
     def _score_grid(self, alpha: float) -> GridScores:
         shape, depths = (len(POWERS), len(self.weights)), [min(k, self.labels.shape[1]) for k in DEPTHS]
-        hits, n_rows, kept = np.zeros((*shape, len(DEPTHS))), 0, []
+        hits, n_rows, scored = np.zeros((*shape, len(DEPTHS))), 0, []
         for held_out, parts in zip(self._folds, self._score_folds(alpha), strict=True):
             positive = self.labels[held_out].positives
             n_rows, truth = n_rows + int(np.count_nonzero(np.diff(positive.indptr))), positive.toarray()
             for place in np.ndindex(shape):
                 hits[place] += self._count_hits(parts, truth, place, depths)
-            kept.append(parts)
+            scored.append(parts)
         precisions = np.maximum(hits / (max(n_rows, 1) * np.array(depths)), 1e-6)
         scores = np.exp(np.log(precisions).mean(axis=-1))
         if scores.max() >= max((stored.max() for stored in self._scores.values()), default=0.0):
-            self._parts = {alpha: kept}
+            self._parts = {alpha: scored}
         return GridScores(scores)
 
     def _score_folds(self, alpha: float) -> Iterator[RidgeParts]:
