@@ -1,17 +1,24 @@
-"""``labelgap fit`` with nothing set, beside an older version of labelgap, on texts whose training tags are thinned.
+"""``labelgap fit`` with nothing set, beside an older version and other packages, on texts whose tags are thinned.
 
-Each table is split into four fifths for training and one fifth for tests; a share of the training tags is removed at
-random. The command line of each version fits in a process of its own. Tests compare with the untouched tags;
-P(written) is compared with test tags that are thinned like those of the training. ``--old`` names the ``src`` folder
-of the older version, whose threshold is a score of 0. biology and Reuters are for one final measurement.
+Each table is split into four fifths for training and one fifth for tests; a share of the tags is removed at random.
+Each fit runs in a process of its own. P@k and F1 compare with the untouched tags of the test rows; probabilities,
+with test tags that are thinned like those of the training. Other packages get the features of labelgap's words and
+their own defaults; a label is predicted above the score that maximises F1 on a fifth of the training rows, for which
+they are fitted once more without it. Results go to a JSON file, and a run continues where the last one stopped.
+biology and Reuters are for one final measurement.
 
-    python -m benchmarks.front_door [robotics cooking] [--removed 0 0.3 0.7] [--old FOLDER]
+    python -m benchmarks.front_door [robotics cooking] [--removed 0 0.3 0.7] [--methods labelgap older omikuji]
+        [--old OLDER/src] [--peers PEERS/bin/python] [--json FILE]
 """
 
 from __future__ import annotations
 
 import argparse
+import gzip
+import html
+import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -21,36 +28,76 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from benchmarks.common import show
+from benchmarks.front_door_peers import PEERS
 from labelgap import load
 from labelgap.calibration import calibration_error
 from labelgap.datasets import read_documents, write_records
 from labelgap.datasets.tag_columns import split_tags
+from labelgap.estimators.tagger import learn_words
 from labelgap.observations import encode_tags
+from labelgap.runtime import write_atomically
 
 MIN_LIKELY = 0.05
+FIGURES = (
+    *("P@1", "P@3", "P@5", "micro F1", "macro F1", "tagged", "error", f"error > {MIN_LIKELY}", "true > 0.05"),
+    *("s", "CPU s", "MB"),
+)
+# The memory and CPU time of a fit are those of a small process that has no other child.
+FIT = """
+import json, resource, subprocess, sys
+subprocess.run([sys.executable, *sys.argv[1:]], check=True, stdout=subprocess.DEVNULL)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+"""
 PREDICT = """
 import sys, numpy as np, labelgap
 from labelgap.datasets import read_records
 model = labelgap.load(sys.argv[1])
 texts = [row["text"] for row in read_records(sys.argv[2])]
 indices, _ = model.predict_topk(texts, 5)
-np.savez(sys.argv[3], best=indices, yes=model.decision_function(texts) > 0, names=model.label_names_in_.astype(str))
+out = {"best": indices, "yes": model.decision_function(texts) > 0, "names": model.label_names_in_.astype(str)}
+if hasattr(model, "calibration_"):
+    out |= {meaning: model.predict_proba(texts, meaning=meaning) for meaning in ("written", "true")}
+np.savez(sys.argv[3], **out)
 """
 
 
-def run(source: str, *arguments: str) -> tuple[float, float]:
-    """Run Python on a version of labelgap; return the seconds and the peak memory in MB of this or a larger child."""
-    start = time.perf_counter()
-    subprocess.run(
-        [sys.executable, *arguments],
-        env={**os.environ, "PYTHONPATH": source},
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
-    seconds = time.perf_counter() - start
-    return seconds, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+def read_reuters() -> tuple[list[str], list[list[str]]]:
+    """Return the texts and topics of the news of Reuters-21578 that have a topic."""
+    texts, tags = [], []
+    for path in sorted((Path(os.environ["LABELGAP_DATA"]) / "reuters21578").glob("reut2-*.sgm.gz")):
+        for part in gzip.decompress(path.read_bytes()).decode("latin-1").split("<REUTERS ")[1:]:
+            topics = re.findall(r"<D>(.*?)</D>", re.findall(r"<TOPICS>(.*?)</TOPICS>", part)[0])
+            title = re.findall(r"<TITLE>(.*?)</TITLE>", part, re.DOTALL)
+            body = re.findall(r"<BODY>(.*?)</BODY>", part, re.DOTALL)
+            if topics and (title or body):
+                texts.append(html.unescape(" ".join([*title, *body])).replace("\x03", " "))
+                tags.append(topics)
+    return texts, tags
+
+
+def read_table(name: str) -> tuple[list[str], list[list[str]]]:
+    """Return the texts and tags of a table."""
+    if name == "reuters":
+        return read_reuters()
+    path = Path(os.environ["LABELGAP_DATA"]) / "stackexchange-text" / f"{name}.csv.zip"
+    documents = read_documents(path, ["title", "content"], tags="tags")
+    return documents.texts, split_tags([record["tags"] for record in documents.rows], " ")
+
+
+def make_split(name: str, removed: float, seed: int) -> dict[str, list]:
+    """Return texts and tags for training, and texts, tags and thinned tags for tests."""
+    texts, tags = read_table(name)
+    rng = np.random.RandomState(seed)
+    order = rng.permutation(len(tags))
+    test, train = np.sort(order[: len(tags) // 5]), np.sort(order[len(tags) // 5 :])
+    thinned = [[tag for tag in row if rng.rand() >= removed] for row in tags]
+    parts = {"train": (texts, train), "test": (texts, test), "tags": (thinned, train), "truth": (tags, test)}
+    return {key: [values[i] for i in rows] for key, (values, rows) in (parts | {"thinned": (thinned, test)}).items()}
 
 
 def compute_f1(predicted: Any, truth: Any) -> tuple[float, float]:
@@ -60,66 +107,106 @@ def compute_f1(predicted: Any, truth: Any) -> tuple[float, float]:
     return 2 * hits.sum() / max(total.sum(), 1), float((2 * hits[own] / total[own]).mean())
 
 
-def measure(source: str, folder: Path, lists: list[list[str]]) -> tuple[list[float], Any]:
-    """Fit and predict with a version of labelgap; return the figures and the label names."""
-    model, table = str(folder / "model"), str(folder / "train.csv")
-    command = ["-m", "labelgap", "fit", table, "--text", "text", "--tags", "tags", "--output", model, "--quiet"]
-    seconds, megabytes = run(source, *command)
-    run(source, "-c", PREDICT, model, str(folder / "test.csv"), str(folder / "out.npz"))
+def compute_errors(p: NDArray, yes: NDArray) -> list[float]:
+    """Return the calibration errors of all cells, and of those above 0.05."""
+    likely = p > MIN_LIKELY
+    return [calibration_error(p.ravel(), yes.ravel()), calibration_error(p[likely], yes[likely])]
+
+
+def evaluate(out: Any, names: list[str], split: dict[str, list]) -> list[float]:
+    """Return the figures of a ranking, decisions and probabilities: all but time and memory."""
+    truth, thinned = (encode_tags(split[key], names).Y.toarray() > 0 for key in ("truth", "thinned"))
+    hits = np.take_along_axis(truth, out["best"], 1)[truth.any(axis=1)]
+    figures = [100 * float(hits[:, :k].mean()) for k in (1, 3, 5)]
+    figures += [*compute_f1(out["yes"], truth), float(out["yes"].any(axis=1).mean())]
+    figures += compute_errors(out["written"], thinned) if "written" in out else [np.nan, np.nan]
+    return [*figures, compute_errors(out["true"], truth)[1] if "true" in out else np.nan]
+
+
+def measure_version(source: str, folder: Path, split: dict[str, list]) -> list[float]:
+    """Fit and predict with a version of labelgap; return the figures."""
+    for part, lists in (("train", split["tags"]), ("test", split["truth"])):
+        records = ([text, " ".join(tags)] for text, tags in zip(split[part], lists, strict=True))
+        write_records(folder / f"{part}.csv", ["text", "tags"], records)
+    environment, model = os.environ | {"PYTHONPATH": source}, str(folder / "model")
+    command = ["-m", "labelgap", "fit", folder / "train.csv", "--text", "text", "--tags", "tags", "--output", model]
+    start = time.perf_counter()
+    fit = [sys.executable, "-c", FIT, *map(str, command), "--quiet"]
+    used = json.loads(subprocess.run(fit, env=environment, check=True, capture_output=True).stdout)
+    seconds = time.perf_counter() - start
+    predict = [sys.executable, "-c", PREDICT, model, str(folder / "test.csv"), str(folder / "out.npz")]
+    subprocess.run(predict, env=environment, check=True)
     with np.load(folder / "out.npz") as out:
-        best, yes, names = out["best"], out["yes"], out["names"]
-    truth = encode_tags(lists, list(names)).Y.toarray() > 0
-    rows = truth.any(axis=1)
-    hits = np.take_along_axis(truth, best, 1)[rows]
-    at_k = [100 * float(hits[:, :k].mean()) for k in (1, 3, 5)]
-    return [*at_k, *compute_f1(yes, truth), float(yes.any(axis=1).mean()), seconds, megabytes], names
+        return [*evaluate(out, list(out["names"]), split), seconds, *used]
 
 
-def check_probabilities(folder: Path, thinned: list[list[str]], truth: list[list[str]]) -> list[float]:
-    """Return the errors of P(written) against thinned tags, overall and above 0.05, and of P(true), above 0.05."""
-    model, texts = load(folder / "model"), read_documents(folder / "test.csv", ["text"]).texts
-    errors = []
-    for meaning, lists in (("written", thinned), ("true", truth)):
-        p, yes = model.predict_proba(texts, meaning=meaning), encode_tags(lists, list(model.label_names_in_)).Y
-        dense, likely = yes.toarray() > 0, p > MIN_LIKELY
-        errors += [calibration_error(p.ravel(), dense.ravel()), calibration_error(p[likely], dense[likely])]
-    return [*errors[:2], errors[3]]
+def score_by_peer(python: str, name: str, folder: Path, X: Any, Y: Any, T: Any) -> dict[str, NDArray]:
+    """Fit another package on X and Y in its own environment; return the scores of T, and time and memory."""
+    arrays = {}
+    for key, matrix in (("X", X), ("Y", Y), ("T", T)):
+        csr = sp.csr_array(matrix)
+        arrays |= {f"{key}_{part}": getattr(csr, part) for part in ("data", "indices", "indptr", "shape")}
+    np.savez(folder / "data.npz", **arrays)
+    script = str(Path(__file__).with_name("front_door_peers.py"))
+    command = [python, script, name, str(folder / "data.npz"), str(folder / "out.npz")]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with np.load(folder / "out.npz") as out:
+        return dict(out)
+
+
+def find_threshold(scores: NDArray, truth: NDArray) -> float:
+    """Return the score above which predictions have the largest micro-F1."""
+    order = np.argsort(-scores, axis=None)
+    hits = np.cumsum(truth.ravel()[order])
+    best = int(np.argmax(2 * hits / (np.arange(1, len(hits) + 1) + truth.sum())))
+    return float(scores.ravel()[order[best]])
+
+
+def measure_peer(python: str, name: str, folder: Path, split: dict[str, list]) -> list[float]:
+    """Fit another package and predict; return the figures."""
+    words, encoded = learn_words(split["train"], min_count=2), encode_tags(split["tags"])
+    X, T, Y = words(split["train"], "float32"), words(split["test"], "float32"), sp.csr_array(encoded.Y, dtype=float)
+    order = np.random.RandomState(0).permutation(X.shape[0])
+    held_out, rest = order[: len(order) // 5], order[len(order) // 5 :]
+    validation = score_by_peer(python, name, folder, X[rest], Y[rest], X[held_out])["scores"]
+    threshold = find_threshold(validation, Y[held_out].toarray() > 0)
+    start = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    out = score_by_peer(python, name, folder, X, Y, T)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - start
+    scores = out["scores"]
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    values = {"best": best, "yes": scores >= threshold, "written": np.clip(scores.astype(float), 0, 1)}
+    return [*evaluate(values, list(encoded.names), split), float(out["seconds"]), used, float(out["megabytes"])]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["robotics", "cooking"])
     parser.add_argument("--removed", type=float, nargs="*", default=[0.0, 0.3, 0.7])
+    parser.add_argument("--methods", nargs="*", default=["labelgap"])
     parser.add_argument("--old", help="the src folder of an older version")
+    parser.add_argument("--peers", default=sys.executable, help="a Python that has the other packages")
+    parser.add_argument("--json", type=Path, default=Path("front_door.json"), help="results so far")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    rows, errors = [], []
-    present = str(Path(load.__globals__["__file__"]).parents[2])
+    results = json.loads(options.json.read_text()) if options.json.exists() else {}
+    sources = {"labelgap": str(Path(load.__globals__["__file__"]).parents[2]), "older": options.old}
     for name in options.names:
-        path = Path(os.environ["LABELGAP_DATA"]) / "stackexchange-text" / f"{name}.csv.zip"
-        documents = read_documents(path, ["title", "content"], tags="tags")
-        tags = split_tags([record["tags"] for record in documents.rows], " ")
         for removed in options.removed:
-            rng = np.random.RandomState(options.seed)
-            order = rng.permutation(len(tags))
-            test, train = np.sort(order[: len(tags) // 5]), np.sort(order[len(tags) // 5 :])
-            thinned = [[tag for tag in row if rng.rand() >= removed] for row in tags]
-            with TemporaryDirectory() as place:
-                folder = Path(place)
-                for part, index, lists in (("train", train, thinned), ("test", test, tags)):
-                    records = ([documents.texts[i], " ".join(lists[i])] for i in index)
-                    write_records(folder / f"{part}.csv", ["text", "tags"], records)
-                truth = [tags[i] for i in test]
-                if options.old:
-                    rows.append([name, f"{removed:.0%}", "older", *measure(options.old, folder, truth)[0]])
-                rows.append([name, f"{removed:.0%}", "present", *measure(present, folder, truth)[0]])
-                errors.append(
-                    [name, f"{removed:.0%}", *check_probabilities(folder, [thinned[i] for i in test], truth)]
-                )
-    header = ["table", "removed", "version", "P@1", "P@3", "P@5", "micro F1", "macro F1", "tagged", "s", "MB"]
-    show("labelgap fit, nothing set", header, rows)
-    columns = ["table", "removed", "P(written)", f"P(written) > {MIN_LIKELY}", f"P(true) > {MIN_LIKELY}"]
-    show("Expected calibration errors", columns, errors)
+            for method in options.methods:
+                key = f"{name} {removed:.0%} {method}"
+                if key in results:
+                    continue
+                split = make_split(name, removed, options.seed)
+                with TemporaryDirectory() as folder:
+                    if method in PEERS:
+                        results[key] = measure_peer(options.peers, method, Path(folder), split)
+                    else:
+                        results[key] = measure_version(sources[method], Path(folder), split)
+                with write_atomically(options.json) as stream:
+                    stream.write(json.dumps(results, indent=1).encode())
+    rows = [[*key.split(" ", 2), *figures] for key, figures in sorted(results.items())]
+    show("labelgap fit, nothing set, and others", ["table", "removed", "method", *FIGURES], rows)
 
 
 if __name__ == "__main__":

@@ -464,6 +464,8 @@ WRONG_OPTIONS = [
     (["tune", *FIT[1:], "--metric", "foo"], "--metric foo cannot be used"),
     (["fit", *FIT[1:6], "--labels", "title,title"], "--labels names 'title' 2 times"),
     ([*FIT, "--labels", "title"], "--tags and --labels are two ways"),
+    ([*FIT, "--vectors", "title"], "--vectors and --text are two ways"),
+    ([*FIT, "--test-size", "1.5"], "1.5"),
     ([*FIT, "--seperator", ";"], "--seperator is not an option of BinaryRelevance; did you mean --separator"),
     ([*FIT, "--delimiter", "ab"], "--delimiter 'ab' is not a character"),
     ([*FIT, "--encoding", "utf-88"], "--encoding utf-88 is not known"),

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from labelgap import Tagger, explain, load
+from labelgap import Tagger, explain, get_scorer, load
 from labelgap.datasets import read_records, write_records
 from test_commands import as_json, labelgap
 from test_probabilities import forgotten_tags
@@ -108,3 +108,51 @@ def test_the_default_is_the_one_of_python(place):
     model = Tagger().fit([record["body"] for record in records], [record["tags"].split() for record in records])
     texts = [record["body"] for record in records[:5]]
     np.testing.assert_allclose(model.predict_proba(texts), load(place / "model").predict_proba(texts), rtol=1e-6)
+
+
+def test_rows_to_test_on(place):
+    values = as_json("fit", place / "posts.csv", *COLUMNS, "--test-size", 0.2, "--output", place / "tested")
+    assert (values["rows"], values["test rows"]) == (240, 60)
+    assert values["on test rows"].startswith("P@1 ")
+    assert values["on test rows"].endswith("0% of rows without a label")
+    records = read_records(place / "posts.csv")
+    order = np.random.RandomState(0).permutation(300)
+    texts, tags = ([records[i][key] for i in np.sort(order[60:])] for key in ("body", "tags"))
+    expected = Tagger(label_names=load(place / "tested").label_names).fit(texts, [row.split() for row in tags])
+    np.testing.assert_allclose(expected.predict_proba(texts), load(place / "tested").predict_proba(texts), rtol=1e-6)
+
+
+def test_a_column_of_vectors(place):
+    rows = read_records(place / "posts.csv")
+    words = sorted({word for row in rows for word in row["body"].split()})
+    vectors = [[row["body"].split().count(word) for word in words] for row in rows]
+    records = ([json.dumps(vector), row["tags"]] for vector, row in zip(vectors, rows, strict=True))
+    write_records(place / "vectors.csv", ["embedding", "tags"], records)
+    columns = ("--vectors", "embedding", "--tags", "tags")
+    values = as_json("fit", place / "vectors.csv", *columns, "--output", place / "dense")
+    assert values["features"] == len(words)
+    shown = as_json("evaluate", place / "vectors.csv", "--model", place / "dense")
+    assert shown["P@1"] > 0.8
+    wrong = labelgap("fit", place / "posts.csv", "--vectors", "body", "--tags", "tags", "--output", place / "wrong")
+    assert wrong.exit_code == 1
+    assert "which is no vector" in " ".join(wrong.output.split())
+    assert not (place / "wrong").exists()
+
+
+def test_evaluate_ranks_by_scores_whatever_the_thresholds(place):
+    """P@k of labels with gaps is the same with and without thresholds of their own for each label."""
+    _, _, written = forgotten_tags(300)
+    names = sorted({tag for tags in written for tag in tags})
+    rng = np.random.RandomState(0)
+    texts = [row["body"] for row in read_records(place / "posts.csv")]
+    cells = [["" if rng.rand() < 0.2 else int(name in tags) for name in names] for tags in written]
+    write_records(place / "gaps.csv", ["body", *names], ([t, *row] for t, row in zip(texts, cells, strict=True)))
+    shown = {}
+    for name, further in (("calibrated", ()), ("plain", ("--no-calibrate",))):
+        columns = ("--text", "body", "--labels", ",".join(names))
+        as_json("fit", place / "gaps.csv", *columns, *further, "--output", place / name)
+        shown[name] = as_json("evaluate", place / "gaps.csv", "--model", place / name)
+    for metric in ("P@1", "P@3", "nDCG@3", "AUC"):
+        assert shown["calibrated"][metric] == shown["plain"][metric]
+    model, Y = load(place / "calibrated"), np.array([[np.nan if c == "" else c for c in row] for row in cells])
+    assert get_scorer("P@3")(model, texts, Y) == pytest.approx(shown["plain"]["P@3"], abs=1e-6)

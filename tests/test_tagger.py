@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from labelgap import LEML, BinaryRelevance, Labels, OneClassMF, Tagger, load
@@ -185,3 +187,140 @@ def test_parameters_that_mean_nothing(parameters, message):
     texts, Y = corpus(20)
     with pytest.raises(ValueError, match=message):
         Tagger(**parameters).fit(texts, Y)
+
+
+# --- features of one's own -----------------------------------------------------------------------------------------
+
+
+class Encoder:
+    """Dense vectors of texts, as sentence-transformers makes them: counts of letters."""
+
+    def encode(self, texts):
+        return np.array([[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts], float)
+
+
+def test_an_encoder_makes_the_features(tmp_path):
+    texts, Y = corpus()
+    encoder = Encoder()
+    model = Tagger(features=encoder, label_names=NAMES).fit(texts, Y)
+    assert clone(model).features is encoder
+    np.testing.assert_allclose(model.transform(texts).toarray(), encoder.encode(texts))
+    assert model.score(texts, Y) > 0.9
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelFileError, match=r"it needs a fitted Encoder .* pass it to labelgap\.load"):
+        load(tmp_path / "model")
+    with pytest.raises(ValueError, match="needs a fitted Encoder"):
+        load(tmp_path / "model", features=TfidfVectorizer())
+    loaded = load(tmp_path / "model", features=Encoder())
+    np.testing.assert_array_equal(loaded.predict_proba(texts), model.predict_proba(texts))
+    loaded.save(tmp_path / "again")
+
+
+def test_a_transformer_makes_the_features_and_is_saved(tmp_path):
+    texts, Y = corpus()
+    model = Tagger(features=TfidfVectorizer(ngram_range=(1, 2)), label_names=NAMES).fit(texts, Y)
+    assert "bacon steak" in model.get_feature_names_out()
+    np.testing.assert_allclose(
+        model.transform(texts).toarray(),
+        TfidfVectorizer(ngram_range=(1, 2)).fit_transform(texts).toarray(),
+        rtol=1e-6,
+    )
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(texts), model.predict(texts))
+    with pytest.raises(ValueError, match="needs none"):
+        load(tmp_path / "model", features=TfidfVectorizer())
+
+
+def test_sparse_and_dense_columns_together():
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    texts, Y = corpus()
+    length = np.array([len(text) for text in texts], float)
+    frame = pandas.DataFrame({"body": texts, "length": length / length.max()})
+    columns = ColumnTransformer([("words", TfidfVectorizer(), "body"), ("length", "passthrough", ["length"])])
+    model = Tagger(features=columns, label_names=NAMES).fit(frame, Y)
+    assert model.transform(frame).shape[1] == len(TfidfVectorizer().fit(texts).vocabulary_) + 1
+    assert (model.predict(frame) == Y).mean() > 0.95
+    assert [len(tags) for tags in model.predict_tags(frame[:3], 1)] == [1, 1, 1]
+
+
+def test_ready_vectors(tmp_path):
+    texts, Y = corpus()
+    vectors = Encoder().encode(texts)
+    model = Tagger(features="vectors", label_names=NAMES).fit(vectors, Y)
+    as_json = [str(row.tolist()) for row in vectors]
+    np.testing.assert_array_equal(model.predict(as_json), model.predict(vectors))
+    np.testing.assert_array_equal(model.predict(list(vectors)), model.predict(vectors))
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict(vectors), model.predict(vectors))
+    with pytest.raises(ValueError, match="'bacon' at position 0, which is no vector"):
+        model.predict(["bacon"])
+    with pytest.raises(ValueError, match="vectors of 1 to 2 numbers"):
+        model.predict(["[1]", "[1, 2]"])
+
+
+def test_wrong_features():
+    with pytest.raises(ValueError, match="features='words' is no source of features"):
+        Tagger(features="words").fit(*corpus())
+    with pytest.raises(ValueError, match=r"name_weight=0\.5 needs BinaryRelevance"):
+        Tagger(LEML(2), name_weight=0.5).fit(*corpus())
+
+
+# --- the default estimator -----------------------------------------------------------------------------------------
+
+
+def rare_topics(n, seed=0):
+    """Texts of forty topics of different frequency, with many words that say nothing; most contain a topic's name."""
+    rng = np.random.default_rng(seed)
+    names = [f"topic-name{j}" for j in range(40)]
+    shares = 1 / np.arange(1, 41)
+    topics = rng.choice(40, n, p=shares / shares.sum())
+    texts = []
+    for topic in topics:
+        words = [f"noise{i}" for i in rng.integers(0, 150, 12)] + [f"w{topic}x{i}" for i in rng.integers(0, 20, 1)]
+        texts.append(" ".join([*words, f"name{topic if rng.random() < 0.8 else rng.integers(40)}"]))
+    return texts, topics, names
+
+
+def test_the_default_uses_the_names_of_labels():
+    texts, topics, names = rare_topics(400)
+    rng = np.random.default_rng(1)
+    tags = [[names[topic]] if rng.random() < 0.5 else [] for topic in topics]
+    new, truth, _ = rare_topics(400, seed=2)
+    model = Tagger().fit(texts, tags)
+    assert model.name_weight_ > 0
+    assert {"alpha", "frequency_power", "prior_weight", "score"} == set(model.report_[0])
+    best = max(model.report_, key=lambda row: row["score"])
+    assert model.model_.alpha == best["alpha"]
+    share = np.mean([tag[0] == names[topic] for tag, topic in zip(model.predict_tags(new, 1), truth, strict=True)])
+    without = Tagger(name_weight=0).fit(texts, tags)
+    other = np.mean([tag[0] == names[topic] for tag, topic in zip(without.predict_tags(new, 1), truth, strict=True)])
+    assert share > other + 0.03
+    again = model.chosen().fit(texts, tags)
+    np.testing.assert_allclose(
+        again.decision_function(new) + 0.5, model._scores(model._check_rows(new)).dense() + 0.5
+    )
+
+
+def test_the_default_can_be_updated(tmp_path):
+    texts, topics, names = rare_topics(800)
+    tags = [[names[topic]] for topic in topics]
+    model = Tagger(label_names=names, name_weight=0.0).fit(texts[:200], tags[:200])
+    model.save(tmp_path / "model")
+    new, truth, _ = rare_topics(400, seed=2)
+    expected = [[names[topic]] for topic in truth]
+    updated = load(tmp_path / "model").partial_fit(texts[200:], tags[200:])
+    whole = load(tmp_path / "model").partial_fit(texts[200:], tags[200:], past=(texts[:200], tags[:200]))
+    assert updated.score(new, expected) > model.score(new, expected) + 0.05
+    assert updated.score(new, expected) > whole.score(new, expected) - 0.02
+    assert updated.calibration_.quality == model.calibration_.quality
+    assert not hasattr(model, "_choice")
+
+
+def test_a_search_over_the_default_estimator():
+    texts, Y = corpus()
+    search = GridSearchCV(Tagger(), {"estimator__alpha": [0.1, 1.0]}, cv=2).fit(texts, Y)
+    assert search.best_estimator_.model_.loss == "squared"
+    scores = cross_val_predict(Tagger(), texts, Y, cv=2, method="decision_function")
+    assert scores.shape == Y.shape
+    assert ((scores > 0) == Y).mean() > 0.9

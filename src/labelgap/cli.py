@@ -108,6 +108,18 @@ def fit(
     aim: Annotated[
         str, typer.Option(help="Aim of the thresholds: f1, precision>=P, k=K (labels per row) or expected.")
     ] = "f1",
+    vectors: Annotated[
+        str, typer.Option(help="Column of ready vectors (JSON lists of numbers), instead of texts.")
+    ] = "",
+    test_size: Annotated[
+        float | None,
+        typer.Option(
+            callback=check_finite,
+            min=0.0,
+            max=0.9,
+            help="Share of rows to leave out of the fit and to test the model on; none by default.",
+        ),
+    ] = None,
     min_count: MinCount = 1,
     seed: Seed = None,
     jobs: Jobs = None,
@@ -125,7 +137,9 @@ def fit(
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
         names = _option_names(context)
-        options = training.MethodOptions(method, context.args, min_count, seed, jobs, names, complete, calibrate, aim)
+        options = training.MethodOptions(
+            *(method, context.args, min_count, seed, jobs, names, complete, calibrate, aim, test_size or 0.0, vectors)
+        )
         values = training.fit(data, columns, output, options, checkpoint=checkpoint)
     print_values(values, json)
     if values.get("rows without tags"):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import clone
 
 from labelgap.datasets import read
@@ -25,7 +26,7 @@ from labelgap.datasets.documents import (
 from labelgap.datasets.tables import Record, find_column, find_columns, guess_table_format, list_columns
 from labelgap.datasets.tag_columns import choose_form
 from labelgap.estimators import MultiLabelEstimator, Tagger, load
-from labelgap.observations import encode_tags
+from labelgap.observations import as_labels, encode_tags
 from labelgap.runtime import check_file, progress
 
 # Names of columns that are read if the user names none.
@@ -150,6 +151,16 @@ class InputData:
         if self.records is None or not self.columns.id:
             return None
         return [record[self.columns.id] for record in self.records]
+
+    def select(self, rows: NDArray) -> InputData:
+        """Return some rows."""
+        X = [self.X[i] for i in rows] if self.is_text else self.X[rows]
+        records = None if self.records is None else [self.records[i] for i in rows]
+        Y = None if self.Y is None else self.Y[rows]
+        untagged = self.n_untagged
+        if untagged is not None:
+            untagged = int(np.count_nonzero(np.diff(as_labels(Y).positives.indptr) == 0))
+        return replace(self, X=X, Y=Y, records=records, n_untagged=untagged)
 
     def __len__(self) -> int:
         return len(self.X) if self.is_text else self.X.shape[0]

@@ -26,10 +26,8 @@ from labelgap.inputs import (
     resolve_columns,
 )
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
-from labelgap.metrics import evaluate as compute_metrics
 from labelgap.metrics.corrected import check_range, check_written
-from labelgap.model_selection import score_batches
-from labelgap.observations import Labels, as_labels
+from labelgap.observations import as_labels
 from labelgap.persistence import read_header
 from labelgap.runtime import check_file, row_blocks
 
@@ -166,35 +164,29 @@ def evaluate(model: Any, data: InputData, written_share: str = "") -> dict[str, 
             f"The data have {labels.shape[1]} labels and the model {model.n_labels_}; pass data of the same set."
         )
     ranking: dict[str, Metric] = standard_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_))
-    others = {"Hamming": HammingLoss(), "AUC": InstanceAUC(), "micro F1": F1("micro"), "macro F1": F1("macro")}
-    blocks = ((labels[rows], model.decision_function(data.X[rows])) for rows in row_blocks(*labels.shape))
-    if labels.complete:  # labels are ranked by their scores, whatever the thresholds
-        depth = max(metric.depth for metric in ranking.values())
-        values = compute_metrics(ranking, score_batches(model, data.X, labels, depth))
-        values |= compute_metrics(others, blocks)
-    else:
-        values = compute_metrics(ranking | others, blocks)
-    rounded: dict[str, Any] = {name: round(float(value), 6) for name, value in values.items()}
-    return rounded | (_estimate_true(model, data.X, labels, written_share) if written_share else {})
-
-
-def _estimate_true(model: Any, X: Any, labels: Labels, written_share: str) -> dict[str, Any]:
-    """Return estimates of the metrics of the true labels, each with its 95 % interval."""
-    written, bounds = _parse_written_share(model, written_share)
-    metrics = corrected_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_), written, bounds)
+    ranking["AUC"] = InstanceAUC()
+    deciding: dict[str, Metric] = {"Hamming": HammingLoss(), "micro F1": F1("micro"), "macro F1": F1("macro")}
+    corrected = _make_corrected(model, written_share) if written_share else {}
     for rows in row_blocks(*labels.shape):
-        scores = model.decision_function(X[rows])
-        batch = Batch(labels[rows], scores)
-        ranked = (
-            Batch(labels[rows], model.predict_topk(X[rows], min(5, model.n_labels_))) if labels.complete else batch
-        )
-        for metric in metrics.values():
-            metric.observe(ranked if metric.depth else batch)
-    values: dict[str, Any] = {}
-    for name, metric in metrics.items():
+        decided = model.decide(data.X[rows])
+        by_score, by_decision = Batch(labels[rows], decided.scores), Batch(labels[rows], decided.decisions)
+        for metric in ranking.values():  # whatever the thresholds
+            metric.observe(by_score)
+        for metric in deciding.values():
+            metric.observe(by_decision)
+        for metric in corrected.values():
+            metric.observe(by_score if metric.depth else by_decision)
+    values: dict[str, Any] = {name: round(float(m.compute()), 6) for name, m in (ranking | deciding).items()}
+    for name, metric in corrected.items():
         values[f"{name} of true labels"] = round(metric.compute(), 6)
         values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
     return values
+
+
+def _make_corrected(model: Any, written_share: str) -> dict[str, Any]:
+    """Return estimators of the metrics of the true labels."""
+    written, bounds = _parse_written_share(model, written_share)
+    return corrected_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_), written, bounds)
 
 
 def _parse_written_share(model: Any, text: str) -> tuple[Any, tuple[float, float] | None]:

@@ -7,11 +7,14 @@ import inspect
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from labelgap.commands.outputs import check_output, compute_checksum, resumable
+from labelgap.commands.prediction import evaluate
 from labelgap.datasets import write_records
 from labelgap.estimators import MultiLabelEstimator, Tagger
 from labelgap.estimators.tagger import MIN_CALIBRATED_ROWS
@@ -33,7 +36,7 @@ class MethodOptions(NamedTuple):
 
     ``words`` are the further options, which are parameters of the method; ``names`` are the options of the command,
     as suggestions for misspelt ones. ``complete`` says that absent tags are a "no"; ``calibrate`` and ``aim`` ask
-    for probabilities and thresholds.
+    for probabilities and thresholds. ``test_size`` is the share of rows to test on, ``vectors`` a column of features.
     """
 
     method: str
@@ -45,6 +48,8 @@ class MethodOptions(NamedTuple):
     complete: bool = False
     calibrate: bool = True
     aim: str = "f1"
+    test_size: float = 0.0
+    vectors: str = ""
 
 
 AUTO = "auto"  # the method that suits the labels
@@ -60,9 +65,13 @@ def fit(
     check_output("--output", output, path)
     if checkpoint is not None and options.seed is None:
         options = options._replace(seed=0)
+    if options.vectors:
+        if columns.text:
+            raise WrongOption("--vectors and --text are two ways to name the features; use only one.")
+        columns = replace(columns, text=options.vectors)
     estimator, parameters = _make_named_estimator(options)
     with progress(None, f"Reading {path.name}", 0):
-        data = load_data(path, columns, min_count=options.min_count)
+        data, test = hold_out_rows(load_data(path, columns, min_count=options.min_count), options)
     model = _prepare_model(estimator, data, options)
     # Words are parsed into parameters, and the number of jobs does not change the result.
     settings = options._asdict() | parameters
@@ -88,7 +97,27 @@ def fit(
         "seconds": round(seconds, 3),
         "megabytes": round(output.stat().st_size / 1e6, 3),
         **describe_quality(model, labels),
+        **({} if test is None else describe_test(model, test)),
     }
+
+
+def hold_out_rows(data: InputData, options: MethodOptions) -> tuple[InputData, InputData | None]:
+    """Return the rows to learn from, and those to test on, drawn at random; None without --test-size."""
+    n_test = round(options.test_size * len(data))
+    if not n_test:
+        return data, None
+    order = np.random.RandomState(options.seed or 0).permutation(len(data))
+    return data.select(np.sort(order[n_test:])), data.select(np.sort(order[:n_test]))
+
+
+def describe_test(model: Any, test: InputData) -> dict[str, Any]:
+    """Return the number of rows that were left out of the fit, and a line on the quality of their labels."""
+    values = evaluate(model, test)
+    tagged = np.mean([len(row) > 0 for row in model.predict_tags(test.X)]) if isinstance(model, Tagger) else None
+    line = ", ".join(f"{name} {values[name]:.3f}" for name in ("P@1", "P@3", "P@5", "micro F1") if name in values)
+    if tagged is not None:
+        line += f", {1 - tagged:.0%} of rows without a label"
+    return {"test rows": len(test), "on test rows": line}
 
 
 def _make_named_estimator(options: MethodOptions) -> tuple[MultiLabelEstimator | None, dict[str, Any]]:
@@ -107,7 +136,9 @@ def _prepare_model(estimator: MultiLabelEstimator | None, data: InputData, optio
         return estimator or make_estimator(find_class("BinaryRelevance"), {}, options)
     # A column of tags lists positives; columns of labels say what every cell is.
     complete = True if options.complete else False if data.columns.tags else None
-    return Tagger(estimator, label_names=data.label_names, complete=complete, n_jobs=options.jobs)
+    features = "vectors" if options.vectors else None
+    names = data.label_names
+    return Tagger(estimator, features=features, label_names=names, complete=complete, n_jobs=options.jobs)
 
 
 def _choose_aim(data: InputData, options: MethodOptions) -> str | bool:

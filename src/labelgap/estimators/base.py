@@ -409,13 +409,16 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             at_known = scores.topk(1) if labels.complete else scores.known(labels)
         return PrecisionAtK(1).update(labels, at_known).compute()
 
-    def known_scores(self, X: Any, Y: Any) -> sp.csr_array:
-        """Return the decision values at the known cells of Y, as a sparse matrix with these cells."""
+    def known_scores(self, X: Any, Y: Any, *, ranked: bool = False) -> sp.csr_array:
+        """Return the decision values at the known cells of Y, as a sparse matrix with these cells.
+
+        With ``ranked`` they are the scores that order labels, whatever the thresholds.
+        """
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(Y, None)
         self._check_match(X, labels)
         with threads(self.n_jobs):
-            return self._decisions(X).known(labels)
+            return (self._scores(X) if ranked else self._decisions(X)).known(labels)
 
     def _kernels(self) -> Backend:
         return get_backend(self.device if self._uses_device else "cpu")

@@ -330,7 +330,7 @@ class BinaryRelevance(MultiLabelEstimator):
             return None
 
         def score(train: NDArray, held_out: NDArray) -> BlockScores:
-            scores = ridge.score(held_out).combine(settings, settings.frequency_power)
+            scores = ridge.score(held_out).combine(settings.frequency_power)
             return BlockScores(lambda: iter([scores - settings.dtype(settings.loss.threshold)]), kernels)
 
         return score

@@ -79,13 +79,14 @@ def calibrate_fitted(
     aim: str = "f1",
     positives_only: bool = False,
     options: dict[str, Any] | None = None,
+    held_out: Any = None,
 ) -> RowCalibration:
     """Return the calibration of a model on its validated training rows.
 
-    A search has scored rows by fits without them, see ``_held_out_rows``. Other models are fitted again in folds,
-    with the ``options`` of :func:`make_fold_scorer`.
+    A search has scored rows by fits without them (``held_out``, or ``_held_out_rows`` of the model). Other models are
+    fitted again in folds, with the ``options`` of :func:`make_fold_scorer`.
     """
-    held_out = model._held_out_rows()
+    held_out = model._held_out_rows() if held_out is None else held_out
     if held_out is None or len(labels) < MIN_ROWS:
         chosen = model.chosen()
         return calibrate_in_folds(chosen, X, labels, aim=aim, positives_only=positives_only, options=options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from labelgap.checkpoints import checkpoint_call
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.binary_relevance import BinaryRelevance
 from labelgap.estimators.label_models import FoldRidge, LabelSettings, RidgeParts
+from labelgap.estimators.scores import BlockScores, Scores
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
 from labelgap.runtime import progress, scope
@@ -26,12 +28,23 @@ N_FOLDS, MAX_HELD_OUT = 5, 3000  # folds are held out until this number of rows 
 SEED = 0  # of the folds; a choice is the same in every run
 
 
+class HeldOutPart(NamedTuple):
+    """Rows of the training set, and their scores by a model that was fitted without them."""
+
+    rows: NDArray
+    scores: Scores
+
+
 class Choice(NamedTuple):
-    """A chosen estimator, unfitted, with the weight of the prior, and the candidates with their scores."""
+    """A chosen estimator, unfitted, with the weight of the prior, and the candidates with their scores.
+
+    ``score_held_out`` returns the parts of held-out rows with their scores by the chosen one; None without a search.
+    """
 
     estimator: MultiLabelEstimator
     prior_weight: float = 0.0
     report: tuple[dict[str, float], ...] = ()
+    score_held_out: Callable[[], list[HeldOutPart]] | None = None
 
 
 class GridScores(NamedTuple):
@@ -59,7 +72,9 @@ def choose_estimator(X: Any, labels: Labels, *, prior: Any = None, n_jobs: int |
         return Choice(estimator)
     search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels())
     alpha, power, weight = search.run()
-    return Choice(estimator.set_params(alpha=alpha, frequency_power=power), weight, tuple(search.report))
+    estimator.set_params(alpha=alpha, frequency_power=power)
+    score_held_out = partial(search.score_held_out, alpha, power, weight)
+    return Choice(estimator, weight, tuple(search.report), score_held_out)
 
 
 class RidgeSearch:
@@ -70,8 +85,11 @@ class RidgeSearch:
     """
 
     def __init__(self, X: Any, labels: Labels, prior: Any, settings: LabelSettings, kernels: Backend) -> None:
-        self.X, self.labels, self.prior, self.settings, self.kernels = X, labels, prior, settings, kernels
+        self.labels, self.settings, self.kernels = labels, settings, kernels
         self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
+        self._ridge = FoldRidge(X, labels, settings._replace(alpha=ALPHAS[FIRST_ALPHA]), kernels, prior)
+        self._folds = self._split()
+        self._parts: dict[float, list[RidgeParts]] = {}  # of the best penalty so far
         self.report: list[dict[str, float]] = []
         self._scores: dict[int, NDArray] = {}
 
@@ -106,33 +124,50 @@ class RidgeSearch:
         return scores
 
     def _score_grid(self, alpha: float) -> GridScores:
-        settings = self.settings._replace(alpha=alpha)
-        ridge = FoldRidge(self.X, self.labels, settings, self.kernels, self.prior)
-        folds = self._split(one=not ridge.is_exact)
-        shape = len(POWERS), len(self.weights)
-        hits, n_rows, depths = np.zeros((*shape, len(DEPTHS))), 0, [min(k, self.labels.shape[1]) for k in DEPTHS]
-        for held_out in folds:
-            parts, positive = ridge.score(held_out), self.labels[held_out].positives
-            n_rows += int(np.count_nonzero(np.diff(positive.indptr)))
-            truth = positive.toarray()
+        shape, depths = (len(POWERS), len(self.weights)), [min(k, self.labels.shape[1]) for k in DEPTHS]
+        hits, n_rows, scored = np.zeros((*shape, len(DEPTHS))), 0, []
+        for held_out, parts in zip(self._folds, self._score_folds(alpha), strict=True):
+            positive = self.labels[held_out].positives
+            n_rows, truth = n_rows + int(np.count_nonzero(np.diff(positive.indptr))), positive.toarray()
             for place in np.ndindex(shape):
-                hits[place] += self._count_hits(parts, truth, place, settings, depths)
+                hits[place] += self._count_hits(parts, truth, place, depths)
+            scored.append(parts)
         precisions = np.maximum(hits / (max(n_rows, 1) * np.array(depths)), 1e-6)
-        return GridScores(np.exp(np.log(precisions).mean(axis=-1)))
+        scores = np.exp(np.log(precisions).mean(axis=-1))
+        if scores.max() >= max((stored.max() for stored in self._scores.values()), default=0.0):
+            self._parts = {alpha: scored}
+        return GridScores(scores)
 
-    def _split(self, *, one: bool) -> list[NDArray]:
-        """Return the rows of folds, in total at least 3,000 if there are so many; or one of at most so many."""
+    def _score_folds(self, alpha: float) -> Iterator[RidgeParts]:
+        ridge = self._ridge.with_alpha(alpha)
+        yield from map(ridge.score, self._folds)
+
+    def score_held_out(self, alpha: float, power: float, weight: float) -> list[HeldOutPart]:
+        """Return the scores of held-out rows by regressions without them."""
+        parts = self._parts[alpha] if alpha in self._parts else self._score_folds(alpha)
+        threshold = self.settings.dtype(self.settings.loss.threshold)
+        scores = [part.combine(power, weight) - threshold for part in parts]
+        return [
+            HeldOutPart(rows, BlockScores(partial(iter, [block]), self.kernels))
+            for rows, block in zip(self._folds, scores, strict=True)
+        ]
+
+    def _split(self) -> list[NDArray]:
+        """Return the rows of folds, in total at least 3,000 if there are so many.
+
+        Without a factorisation that folds share there is only one, of at most so many rows.
+        """
         order = np.random.RandomState(SEED).permutation(len(self.labels))
         folds = [np.sort(fold) for fold in np.array_split(order, N_FOLDS)]
-        if one:
+        if not self._ridge.is_exact:
             return [np.sort(order[: min(len(folds[0]), MAX_HELD_OUT)])]
         return folds[: -(-MAX_HELD_OUT // len(folds[0]))]
 
     def _count_hits(
-        self, parts: RidgeParts, truth: NDArray, place: tuple[int, ...], settings: LabelSettings, depths: list[int]
+        self, parts: RidgeParts, truth: NDArray, place: tuple[int, ...], depths: list[int]
     ) -> NDArray[np.float64]:
         """Return the numbers of positives among the best labels of rows, for each depth."""
-        scores = parts.combine(settings, POWERS[place[0]], self.weights[place[1]])
+        scores = parts.combine(POWERS[place[0]], self.weights[place[1]])
         best, _ = self.kernels.best_in_rows(scores, max(depths))
         counts = np.take_along_axis(truth, best, 1).sum(axis=0).cumsum()
         return np.array([counts[k - 1] for k in depths], float)

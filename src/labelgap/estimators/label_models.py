@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -233,25 +234,23 @@ class RidgeParts(NamedTuple):
         x·m_j for the prior m_j, less its prediction by a regression.
     counts : ndarray of shape (L,)
         The numbers of positives among the other rows.
-    n_rows : int
-        The number of other rows.
+    constants : ndarray of shape (L,)
+        The scores of labels of one class in the other rows; NaN for other labels.
     """
 
     on_labels: NDArray
     on_prior: NDArray | None
     counts: NDArray
-    n_rows: int
+    constants: NDArray
 
-    def combine(self, settings: LabelSettings, power: float, weight: float = 1.0) -> NDArray:
-        """Return the scores; labels of one class in the other rows get their constant."""
+    def combine(self, power: float, weight: float = 1.0) -> NDArray:
+        """Return the scores of targets by frequency and a weight of the prior."""
         scale = scale_by_frequency(self.counts, power)
         scores = self.on_labels * scale.astype(self.on_labels.dtype)
         if self.on_prior is not None and weight:
             scores += self.on_prior.dtype.type(weight) * self.on_prior
-        one_class = np.flatnonzero((self.counts == 0) | (self.counts == self.n_rows))
-        positive = self.counts[one_class]
-        constants = find_constants(settings.loss, settings.alpha, positive, self.n_rows - positive)
-        scores[:, one_class] = scale[one_class] * constants
+        one_class = np.flatnonzero(~np.isnan(self.constants))
+        scores[:, one_class] = (scale * self.constants)[one_class]
         return scores
 
 
@@ -267,9 +266,18 @@ class FoldRidge:
         if prior is not None:
             targets = sp.hstack([targets, sp.csr_array(X @ prior.T)], format="csr", dtype=settings.dtype)
         self.targets = sp.csr_array(targets)
-        self._shared = HeldOutRidge(
-            X, self.targets, settings.alpha, kernels, settings.dtype, constant=settings.constant
-        )
+        self._shared = self._share(None)
+
+    def _share(self, equations: NormalEquations | None) -> HeldOutRidge:
+        dtype, constant, alpha = self.settings.dtype, self.settings.constant, self.settings.alpha
+        return HeldOutRidge(self.X, self.targets, alpha, self.kernels, dtype, constant=constant, equations=equations)
+
+    def with_alpha(self, alpha: float) -> FoldRidge:
+        """Return the regressions of another penalty; they share targets and the Gram matrix."""
+        other = copy(self)
+        other.settings = self.settings._replace(alpha=alpha)
+        other._shared = other._share(self._shared.equations)
+        return other
 
     @property
     def is_exact(self) -> bool:
@@ -285,7 +293,10 @@ class FoldRidge:
         on_prior = None
         if self.prior is not None:
             on_prior = self.targets[held_out][:, n_labels:].toarray() - predictions[:, n_labels:]
-        return RidgeParts(predictions[:, :n_labels], on_prior, positive, len(self.labels) - len(held_out))
+        negative = len(self.labels) - len(held_out) - positive
+        constants = find_constants(self.settings.loss, self.settings.alpha, positive, negative)
+        constants[(positive > 0) & (negative > 0)] = np.nan
+        return RidgeParts(predictions[:, :n_labels], on_prior, positive, constants)
 
     def _solve(self, held_out: NDArray) -> NDArray:
         train = np.setdiff1d(np.arange(len(self.labels)), held_out)

@@ -64,8 +64,10 @@ def fit_source(source: Any, X: Any) -> tuple[FeatureSource, Any]:
 
 def use_source(source: Any, X: Any = None) -> FeatureSource:
     """Return a source as it is; it takes texts if it encodes them or if X holds texts."""
+    if isinstance(source, str):
+        return FeatureSource(source, takes_texts=False)
     is_text = X is not None and len(X) > 0 and isinstance(next(iter(X)), str) and not hasattr(X, "columns")
-    return FeatureSource(source, hasattr(source, "encode") or (is_text and not isinstance(source, str)))
+    return FeatureSource(source, takes_texts=hasattr(source, "encode") or is_text)
 
 
 def _read_vectors(X: Any) -> Any:

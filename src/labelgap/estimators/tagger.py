@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from labelgap.estimators.base import About, MultiLabelEstimator
 from labelgap.estimators.binary_relevance import BinaryRelevance
 from labelgap.estimators.calibrating import calibrate_fitted, make_fold_scorer
-from labelgap.estimators.choosing import choose_estimator
+from labelgap.estimators.choosing import Choice, choose_estimator
 from labelgap.estimators.model_files import unpack_model
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import FoldScorer, Scores
@@ -172,6 +172,13 @@ class Tagger(MultiLabelEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters, as in scikit-learn; "estimator__alpha" without an estimator is that of ridge regression."""
+        inner = any(name.startswith("estimator__") for name in params)
+        if inner and self.estimator is None and "estimator" not in params:
+            self.estimator = BinaryRelevance(loss="squared", n_jobs=self.n_jobs)
+        return super().set_params(**params)
+
     def fit(self, X: Any, Y: Any, observed: Any = None, *, calibrate: bool | str | None = None) -> Self:
         """Fit the model to texts X and labels Y.
 
@@ -195,7 +202,10 @@ class Tagger(MultiLabelEstimator):
         """
         if calibrate is None:
             calibrate = self.estimator is None and hasattr(X, "__len__") and len(X) >= MIN_CALIBRATED_ROWS
-        return self._fit(X, Y, observed, calibrate=calibrate)
+        try:
+            return self._fit(X, Y, observed, calibrate=calibrate)
+        finally:
+            self.__dict__.pop("_choice", None)  # it holds the training rows
 
     def chosen(self) -> Tagger:
         """Return an unfitted Tagger with the estimator and the parameters that this one was fitted with."""
@@ -371,7 +381,7 @@ class Tagger(MultiLabelEstimator):
         if estimator is None:
             prior = self._embed_names(labels.shape[1]) if weight == "auto" or weight else None
             choice = choose_estimator(X, labels, prior=prior, n_jobs=self.n_jobs)
-            estimator, self.report_ = choice.estimator, list(choice.report)
+            estimator, self.report_, self._choice = choice.estimator, list(choice.report), choice
             weight = choice.prior_weight if weight == "auto" else weight
         self.name_weight_ = 0.0 if weight == "auto" else float(weight)
         self.model_ = clone(estimator).fit(X, labels, **self._fit_options(labels.shape[1]))
@@ -397,6 +407,8 @@ class Tagger(MultiLabelEstimator):
         return getattr(self, "positives_only_", False)
 
     def _calibrate_in_folds(self, X: Any, labels: Labels, aim: str) -> None:
+        choice: Choice | None = self.__dict__.get("_choice")
+        searched = choice is not None and choice.score_held_out and choice.prior_weight == self.name_weight_
         self.calibration_ = calibrate_fitted(
             self.model_,
             X,
@@ -404,6 +416,7 @@ class Tagger(MultiLabelEstimator):
             aim=aim,
             positives_only=self._has_positives_only(labels),
             options=self._fit_options(labels.shape[1]),
+            held_out=choice.score_held_out() if searched else None,  # type: ignore[union-attr,misc]
         )
 
     def _prepare_folds(self, X: Any, labels: Labels) -> FoldScorer:

@@ -186,10 +186,13 @@ def _get_loss_of(estimator: Any) -> Loss:
     return get_loss(loss)
 
 
-def _score_cells(estimator: Any, X: Any, labels: Labels) -> Any:
-    """Return decision values: those of the known cells only if the estimator supports it, else all."""
+def _score_cells(estimator: Any, X: Any, labels: Labels, *, ranked: bool = False) -> Any:
+    """Return decision values: those of the known cells only if the estimator supports it, else all.
+
+    With ``ranked`` they are scores, so that rankings do not depend on thresholds.
+    """
     if not labels.complete and hasattr(estimator, "known_scores"):
-        return estimator.known_scores(X, labels)
+        return estimator.known_scores(X, labels, ranked=ranked)
     return estimator.decision_function(X)
 
 
@@ -215,7 +218,7 @@ def score_batches(
         return
     for rows in row_blocks(n, L, MAX_SCORES_PER_BLOCK):
         part = _hide_seen(labels[rows], None if seen is None else seen[rows])
-        yield part, _score_cells(estimator, X[rows], part)
+        yield part, _score_cells(estimator, X[rows], part, ranked=depth > 0)
 
 
 def _rank_unseen(estimator: Any, X: Any, k: int, seen: sp.csr_array | None) -> tuple[NDArray, NDArray]:

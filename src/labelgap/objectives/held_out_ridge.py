@@ -44,6 +44,8 @@ class HeldOutRidge:
         The precision of products and predictions; systems are solved in float64.
     constant : bool
         Whether X has a further column 1, penalised like the others.
+    equations : NormalEquations, optional
+        Those of another penalty on the same rows, whose Gram matrix is used again.
 
     Examples
     --------
@@ -55,17 +57,25 @@ class HeldOutRidge:
     """
 
     def __init__(
-        self, X: Any, Y: sp.csr_array, alpha: float, kernels: Backend, dtype: Any, *, constant: bool
+        self,
+        X: Any,
+        Y: sp.csr_array,
+        alpha: float,
+        kernels: Backend,
+        dtype: Any,
+        *,
+        constant: bool,
+        equations: NormalEquations | None = None,
     ) -> None:
         self.X, self.Y, self.alpha, self.kernels, self.dtype, self.constant = X, Y, alpha, kernels, dtype, constant
-        self.features = self._bind(X)
-        self._equations = NormalEquations(self.features)
-        self._factor = self._equations.find_factor(1.0, alpha)
+        self.equations = NormalEquations(self._bind(X)) if equations is None else equations
+        self.features: Any = self.equations.features
+        self._factor = self.equations.find_factor(1.0, alpha)
 
     @property
     def is_exact(self) -> bool:
         """Whether there is a factor, as predictions need, and a ridge that is large enough beside rounding."""
-        return self._factor is not None and self.alpha > MIN_RIDGE_SHARE * float(np.trace(self._equations.gram))
+        return self._factor is not None and self.alpha > MIN_RIDGE_SHARE * float(np.trace(self.equations.gram))
 
     def fit(self) -> HeldOutRidge:
         """Compute W, (d + constant)×L."""
@@ -73,7 +83,7 @@ class HeldOutRidge:
         self.W: NDArray = np.empty((self.features.shape[1], L), self.dtype)
         for columns in _column_blocks(L):
             targets = self.Y[:, columns].toarray().astype(self.dtype)
-            self.W[:, columns] = self._equations.solve(targets, 1.0, self.alpha)[0]
+            self.W[:, columns] = self.equations.solve(targets, 1.0, self.alpha)[0]
         return self
 
     def predict(self, rows: NDArray) -> NDArray:
@@ -95,7 +105,7 @@ class HeldOutRidge:
 
     def _refit(self, held_out: Features) -> Any:
         """Return a function of W, Y_F and E that refits by the d×d system without F."""
-        system = self._equations.gram - held_out.gram()
+        system = self.equations.gram - held_out.gram()
         system.flat[:: len(system) + 1] += self.alpha
         factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
 

@@ -1,10 +1,12 @@
 // The view in which a person tries a text: predicted labels and their reasons.
 
 import { get, post } from "./api.js";
-import { announce, button, el, refill, select } from "./dom.js";
+import { announce, button, el, percent, refill, select } from "./dom.js";
 import { formatWeight, track, weightBar, weightChips } from "./document.js";
 
 const TOP = 5;
+const WRITTEN = "The percentages are the probabilities that a person writes the label.";
+const SCORES = "The numbers are scores, not probabilities: the model was not calibrated.";
 
 export class TryView {
   constructor() {
@@ -66,14 +68,18 @@ export class TryView {
   }
 
   draw(labels) {
-    const largest = Math.max(...labels.map(({ score }) => Math.abs(score ?? 0)), 1e-9);
-    const rows = labels.map(({ label, score }) => el("li", { class: score > 0 ? "yes" : "no" },
-      el("div", { class: "scored" }, el("strong", {}, label), track(weightBar(score ?? 0, largest)),
-        el("span", { class: "weight" }, score === null ? "–" : formatWeight(score)),
+    const calibrated = labels.every(({ probability }) => typeof probability === "number");
+    const largest = calibrated ? 1 : Math.max(...labels.map(({ score }) => Math.abs(score ?? 0)), 1e-9);
+    const format = (score) => (score === null ? "–" : formatWeight(score));
+    const rows = labels.map(({ label, score, probability }) => el("li", { class: score > 0 ? "yes" : "no" },
+      el("div", { class: "scored" }, el("strong", {}, label),
+        track(weightBar(calibrated ? probability : score ?? 0, largest)),
+        el("span", { class: "weight" }, calibrated ? percent(probability) : format(score)),
         el("span", { class: "answer" }, score > 0 ? "yes" : "no"))));
     refill(this.predictions, rows);
     const predicted = labels.filter(({ score }) => score > 0).map(({ label }) => label);
-    this.note.textContent = predicted.length ? "" : "No label is predicted; these have the highest scores.";
+    const missing = predicted.length ? "" : "No label is predicted; these are the best. ";
+    this.note.textContent = missing + (calibrated ? WRITTEN : SCORES);
     announce(predicted.length ? `Labels: ${predicted.join(", ")}` : this.note.textContent);
     return rows;
   }
