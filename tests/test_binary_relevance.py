@@ -20,6 +20,7 @@ from labelgap.objectives.labelwise import (
     add_column_values,
     add_rows,
     find_constants,
+    find_new_rows,
     minimize_label,
     scale_and_shift,
     write_column_model,
@@ -322,6 +323,20 @@ def test_loops_over_rows_are_products():
     add_rows(X.indptr, X.indices, X.data, rows, factors, out)
     np.testing.assert_allclose(scores, (X.toarray() @ w)[rows])
     np.testing.assert_allclose(out, 1 + factors @ X.toarray()[rows])
+
+
+def test_new_rows_are_the_active_ones_that_are_not_listed():
+    rng, loss = np.random.RandomState(0), LOSSES["squared_hinge"]()
+    X = sp.random_array((40, 6), density=0.5, format="csr", random_state=0)
+    targets = rng.choice([-1.0, 1.0, np.nan], 40)
+    scores, listed, gradient = rng.standard_normal(40), np.array([5, 1, 9]), np.ones(6)
+    cells = CompiledLoss(loss), loss.margin, targets, scores
+    new, gaps = find_new_rows(*cells, X.indptr, X.indices, X.data, listed, gradient)
+    active = np.flatnonzero(targets * scores < 1)
+    np.testing.assert_array_equal(new, np.setdiff1d(active, listed))
+    np.testing.assert_allclose(gaps, 1 - targets[new] * scores[new])
+    slopes = loss.functions(np).gradient(targets[active], scores[active])
+    np.testing.assert_allclose(gradient, 1 + slopes @ X.toarray()[active])
 
 
 @pytest.mark.parametrize("name", ["logistic", "squared_hinge"])

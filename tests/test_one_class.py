@@ -11,8 +11,9 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from labelgap import LEML, OneClassMF, hide_positives
+from labelgap import LEML, Labels, OneClassMF, hide_positives
 from labelgap.datasets import make_low_rank
+from labelgap.estimators import one_class
 from labelgap.kernels import cpu
 from labelgap.losses import LOSSES, Squared
 from labelgap.metrics import instance_auc, precision_at_k
@@ -696,3 +697,14 @@ def test_row_weights_must_be_weights():
         OneClassMF().fit(None, np.eye(3), row_weights=2.0)
     with pytest.raises(ValueError, match="row_weights"):
         OneClassMF().fit(None, np.eye(3), row_weights=[1.0, -1.0, 1.0])
+
+
+def test_wide_sparse_rows_reach_the_same_minimum_without_eigenvectors(monkeypatch):
+    rng = np.random.RandomState(0)
+    X = sp.random_array((120, 90), density=0.04, format="csr", random_state=0)
+    Y = sp.csr_array((X[:, :12].toarray() > 0) | (rng.uniform(size=(120, 12)) < 0.05))
+    model = OneClassMF(4, alpha=0.5, dtype="float64", max_iter=60, tol=1e-6, random_state=0)
+    products = model.fit(X, Y).objective_[-1]
+    assert one_class.has_slow_eigenvectors(model._bind(X, Labels(Y)).left)
+    monkeypatch.setattr(one_class, "has_slow_eigenvectors", lambda features: False)
+    assert products == pytest.approx(model.fit(X, Y).objective_[-1], rel=1e-4)

@@ -36,6 +36,7 @@ from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss, get_loss
 from labelgap.objectives.base import Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
+from labelgap.objectives.features import Features, ProductsOnly
 from labelgap.objectives.positive_unlabelled import PositiveUnlabelled
 from labelgap.objectives.problem import BoundData, Iteration, Penalties, Problem, SideData, bind, make_graph_terms
 from labelgap.objectives.update import Memory, PreviousFit
@@ -43,6 +44,9 @@ from labelgap.observations import Labels, as_labels, check_sparse_indices
 from labelgap.observations.labels import append_labels, stack_rows
 from labelgap.runtime import threads
 from labelgap.solvers import Fit, NewtonCG
+from labelgap.solvers.base import LinearMap
+
+MAX_EIGENVECTOR_RATIO = 4  # of the eigenvectors' numbers to those of X, with which they save time
 
 
 class OneClassMF(MultiLabelEstimator):
@@ -478,7 +482,7 @@ class OneClassMF(MultiLabelEstimator):
         if np.ndim(alpha_labels):
             alpha_labels = backend.array(alpha_labels, dtype)
         cells, blank = self._cells(data)
-        return Problem(
+        problem = Problem(
             backend,
             cells,
             left,
@@ -489,6 +493,9 @@ class OneClassMF(MultiLabelEstimator):
             blank,
             self.precompute,
         )
+        if self.precompute is True or problem.exact or not has_slow_eigenvectors(left):
+            return problem
+        return replace(problem, left=ProductsOnly(left), precompute=False)
 
     def _one_class(self, shape: tuple[int | None, int | None]) -> PositiveUnlabelled:
         weights = check_pair_of_weights("weight_unlabelled", self.weight_unlabelled, shape)
@@ -645,6 +652,20 @@ def check_side(model: OneClassMF, past: Any, side: SideData) -> None:
     names = [name for name in side.names if name != "row_weights"]
     if names and past is None and model.n_features_in_:
         raise ValueError(f"{names[0]} needs the earlier rows; pass past=(X, Y).")
+
+
+def has_slow_eigenvectors(features: LinearMap) -> bool:
+    """Return whether a product with the eigenvectors of XᵀX takes longer than several products with a sparse X.
+
+    Then conjugate gradients, preconditioned by the diagonal, take more steps and less time.
+
+    >>> X = sp.random_array((100, 200), density=0.02, format="csr", random_state=0)
+    >>> has_slow_eigenvectors(Features(X, get_backend(), float)), has_slow_eigenvectors(Identity(100))
+    (True, False)
+    """
+    if not isinstance(features, Features) or not features.sparse:
+        return False
+    return features.shape[1] * min(features.shape) > MAX_EIGENVECTOR_RATIO * features.matrix.nnz
 
 
 def get_unlabelled_share(negatives: str, ratio: float, labels: Labels) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -399,16 +400,20 @@ class SharedStarts:
     def __init__(self) -> None:
         self._label_factors: dict[Any, NDArray] = {}
 
-    def share(self, *key: Any) -> Callable[[Any, Problem], Fit]:
-        """Return a function of a model and its problem that returns the start; it is computed once for each key."""
+    def share(self, *key: Any, n_components: int | None = None) -> Callable[[Any, Problem], Fit]:
+        """Return a function of a model and its problem that returns the start; it is computed once for each key.
+
+        With ``n_components``, the largest number in the search, models with fewer get the first columns: those with
+        the largest singular values.
+        """
 
         def make_start(model: Any, problem: Problem) -> Fit:
-            if key in self._label_factors:
-                H = self._label_factors[key]
-                return problem.make_fit(np.zeros((problem.left.shape[1], H.shape[1])), H, np.dtype(model.dtype))
-            fit = start_factors(model, problem)
-            self._label_factors[key] = problem.backend.to_numpy(fit.H)
-            return fit
+            k = model.n_components
+            if key not in self._label_factors:
+                widest = model if n_components is None else copy(model).set_params(n_components=n_components)
+                self._label_factors[key] = problem.backend.to_numpy(start_factors(widest, problem).H)
+            H = self._label_factors[key][:, :k]
+            return problem.make_fit(np.zeros((problem.left.shape[1], H.shape[1])), H, np.dtype(model.dtype))
 
         return make_start
 

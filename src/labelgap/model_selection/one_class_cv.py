@@ -41,17 +41,16 @@ from labelgap.observations import Labels, as_labels, hold_out_positives
 from labelgap.runtime import progress
 from labelgap.solvers.base import LinearMap
 
-# The paper's grids (002, Supp-2.2) give the bounds. Every power of two within them is a candidate, and for α, the
-# parameter with the largest influence on the score, every power of √2.
+# The paper's grids (002, Supp-2.2) give the bounds. Every power of two within them is a candidate.
 WEIGHTS = [2.0**power for power in range(-9, 1)]
-ALPHAS = [2.0 ** (halves / 2) for halves in range(-12, 13)]
+ALPHAS = [2.0**power for power in range(-6, 7)]
 GRAPH_ALPHAS = [2.0**power for power in range(-6, 11)]
 RATIOS = [0.25, 0.5, 1.0, 2.0]
 
 FIRST_VALUES = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
-MAX_WORSE_ALTERNATIONS = 2  # in a row, before a fit of the search stops
+MAX_WORSE_ALTERNATIONS = 1  # in a row, before a fit of the search stops
 MAX_PATH_STARTS = 32  # fits that are kept for their neighbours on the path
-PATH_COMPONENTS_SHARE, MIN_PATH_COMPONENTS = 0.25, 30  # of the components, for the path
+PATH_COMPONENTS_SHARE, MIN_PATH_COMPONENTS = 0.5, 60  # of the components, for the path
 STAGE_MARGIN = 0.003  # of the score, for which no further alternation is worth its time and its risk
 MAX_COMPONENTS = 256  # chosen without n_components, if there are as many features and labels
 MARGIN = 0.01  # by which a candidate must be worse than the best one to be dropped before its fits are complete
@@ -129,8 +128,10 @@ class Recorder:
 class OneClassFoldFitter:
     """A fitter of OneClassMF on bound splits.
 
-    A step of the path starts from the factors of another candidate, on the first split only and with fewer
-    components; other fits are scored after each alternation, and end when they cannot win.
+    A step of the path is a fit on the first split only and with fewer components; other fits are scored after each
+    alternation, and end when they cannot win. Without features a step starts from the factors of another candidate,
+    so that alternations add up along the path. With features it starts from W = 0, from where conjugate gradients
+    take fewest products, and where the other fits start.
 
     Why a warm start is fair: the factors come from a fit on the training part of the same split, so that no label
     that the split holds out has influenced them, and the scores of the path are never compared with those of other
@@ -139,6 +140,7 @@ class OneClassFoldFitter:
 
     def __init__(self, estimator: OneClassMF, splits: list[Split]) -> None:
         self.estimator, self.splits = estimator.set_params(verbose=0), splits
+        self.n_components = estimator.n_components
         self.starts, self.first = WarmStarts(max_per_fold=MAX_PATH_STARTS), SharedStarts()
         self.scored_factors: list[list[Factors]] = []  # of the last candidate, for each split and alternation
 
@@ -159,7 +161,8 @@ class OneClassFoldFitter:
     ) -> Iterator[FoldScores]:
         """Fit and score a step of the path; ``start`` are the parameters of the candidate to start from."""
         self.estimator.set_params(**params, **options)
-        self._fit(0, self.starts.get(start, 0), callbacks=None)
+        has_features = not self.splits[0].data.left.is_identity
+        self._fit(0, None if has_features else self.starts.get(start, 0), callbacks=None)
         factors = Factors.of(self.estimator)
         self.starts.store(params, 0, factors)
         score, _ = self.splits[0].scorer(*factors)
@@ -168,9 +171,8 @@ class OneClassFoldFitter:
     def _fit(self, number: int, start: Factors | None, callbacks: Any) -> None:
         model = self.estimator.set_params(callbacks=callbacks)
         weight = model.weight_unlabelled
-        first = self.first.share(
-            number, model.n_components, model.negative_ratio, weight if weight in (0, 1) else None
-        )
+        kind = number, model.negative_ratio, weight if weight in (0, 1) else None
+        first = self.first.share(*kind, n_components=self.n_components)
         outcome = fit_bound(model, self.splits[number].data, start, lasting=False, make_start=first)
         # The number of alternations is chosen on purpose: a warning about convergence is dropped.
         if outcome.interrupt is not None:
@@ -190,11 +192,11 @@ class OneClassMFCV(DelegatingSearch):
     """:class:`OneClassMF` with its weight, penalties and number of alternations chosen on held-out data.
 
     The search has two phases (002, Supp-2.2). First a path follows the weights, and at each weight the penalties,
-    while the held-out score rises; each fit starts from the factors of its neighbour, on the first split only and
-    with a quarter of the components. Then candidates around the best point of the path are fitted without a warm
-    start and scored after each alternation, so that the number of alternations is chosen like the other parameters:
-    the fewest within 0.3 % of the best score. A fit ends, and is not repeated on the other splits, when its scores
-    are clearly below those of the best candidate. The last fit is on all data.
+    while the held-out score rises, on the first split only and with half of the components; without features
+    each fit starts from the factors of its neighbour. Then the best point of the path is fitted with all components
+    and scored after each alternation: the fewest alternations within 0.3 % of the best score are chosen. Its
+    neighbours are fitted with this number while the score rises. A fit ends, and is not repeated on the other splits,
+    when its scores are clearly below those of the best candidate. The last fit is on all data.
 
     Parameters
     ----------
@@ -206,7 +208,7 @@ class OneClassMFCV(DelegatingSearch):
         are doubled if only the unlabelled cells have squared loss, since the paper has no ½ in its squared terms.
         Pass a single value to fix the parameter.
     alphas : sequence of float, optional
-        Candidates for ``alpha``; by default the powers of √2 from 2⁻⁶ to 2⁶, doubled as above.
+        Candidates for ``alpha``; by default the powers of two from 2⁻⁶ to 2⁶, doubled as above.
     graph_alphas : sequence of float, optional
         Candidates for ``graph_alpha`` if there is a graph; by default the powers of two from 2⁻⁶ to 2¹⁰, doubled as
         above.
@@ -406,7 +408,9 @@ class OneClassMFCV(DelegatingSearch):
             return record(path, point, path.try_candidate(params, start=start, **options), warm=True)
 
         def fit_cold(point: Point, near: Point | None) -> float:
-            options = {"max_iter": self.max_iter, "n_components": k, "to_beat": search.rival}
+            # The first candidate finds the number of alternations; others have as many as the best one needs.
+            most = self.max_iter if search.rival is None else 1 + search.table[search.best_index]["stage"]
+            options = {"max_iter": most, "n_components": k, "to_beat": search.rival}
             row = search.try_candidate(get_params(point), **options)
             score = record(search, point, row, warm=False, max_iter=row["stage"] + 1, splits=row["folds"])
             if search.table[search.best_index] is row:

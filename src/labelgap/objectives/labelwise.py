@@ -198,7 +198,7 @@ class ActiveRowSolver:
         assert loss.margin is not None
         self.kernels, self.features, self.margin, self.alpha = kernels, features, loss.margin, alpha
         self.targets, self.constant = targets, constant
-        self._compiled_loss, self._functions = CompiledLoss(loss), CellFunctions(*loss.functions())
+        self._compiled_loss = CompiledLoss(loss)
 
     def minimize(self, start: NDArray, goals: NDArray, max_iter: int) -> ColumnSolution:
         """Return the minimisers, d×m, from a start of any scale."""
@@ -223,13 +223,9 @@ class ActiveRowSolver:
             w *= w.dtype.type(t)
             if self.constant:
                 w[-1] += c
-            active = np.flatnonzero(self._margin_gap(targets, t * s + c) > 0)
+            active = np.flatnonzero(targets * (t * s + c) < self.margin)  # NaN, unknown, compares as false
             labels.append(_ActiveLabel(targets, active, w, float(goal)))
         return labels
-
-    def _margin_gap(self, targets: NDArray, scores: NDArray) -> NDArray:
-        """Return the margin minus a_ij s_i; NaN for unknown cells, which compares as not positive."""
-        return self.margin - targets * scores
 
     def _step(self, label: _ActiveLabel, max_iter: int) -> int:
         """Reduce the gradient over the active rows; return the number of Newton steps."""
@@ -253,20 +249,18 @@ class ActiveRowSolver:
         return [label for label, s in zip(labels, scores.T, strict=True) if self._continues(label, s, max_iter)]
 
     def _continues(self, label: _ActiveLabel, scores: NDArray, max_iter: int) -> bool:
-        gap, previous_norm = self._margin_gap(label.targets, scores), label.norm
-        active = np.flatnonzero(gap > 0)
-        gradient = label.w.dtype.type(self.alpha) * label.w
-        slopes = self._functions.gradient(label.targets[active], scores[active]).astype(gradient.dtype)
-        add_rows(*self.features.arrays, active, slopes, gradient)
+        gradient, previous_norm = label.w.dtype.type(self.alpha) * label.w, label.norm
+        scores = np.ascontiguousarray(scores)
+        cells = self._compiled_loss, self.margin, label.targets, scores
+        new, gaps = find_new_rows(*cells, *self.features.arrays, label.rows, gradient)
         label.norm = float(np.sqrt((gradient * gradient).sum(dtype=float)))
-        new = np.setdiff1d(active, label.rows, assume_unique=True)
         # Without new rows, a norm that does not fall is at rounding level.
         label.converged = label.norm <= label.goal or (len(new) == 0 and label.norm >= previous_norm)
         if label.converged or label.steps >= max_iter:
             return False
         limit = max(MAX_NEW_ROWS, len(label.rows))
         if len(new) > limit:
-            new = new[np.argpartition(-gap[new], limit)[:limit]]
+            new = new[np.argpartition(-gaps, limit)[:limit]]
         label.rows = np.concatenate([label.rows, new])
         return True
 
@@ -304,6 +298,29 @@ def add_rows(indptr, indices, data, rows, factors, out):
             features, values = indices[start:stop], data[start:stop]
             for p in range(features.shape[0]):
                 out[np.uint64(features[p])] += v * values[p]
+
+
+@compiled
+def find_new_rows(loss, margin, targets, scores, indptr, indices, data, listed, gradient):
+    """Add Σ_i ℓ'_i x_i to the gradient; return the active rows that are not listed, and their gaps to the margin.
+
+    A row is active if a_i s_i is below the margin; unknown targets are NaN, which compares as false.
+    """
+    is_listed, unit = np.zeros(targets.shape[0], np.bool_), gradient.dtype.type(1)
+    for q in range(listed.shape[0]):
+        is_listed[listed[q]] = True
+    new, gaps, count = np.empty(targets.shape[0], np.int64), np.empty_like(scores), 0
+    for i in range(targets.shape[0]):
+        gap = margin - targets[i] * scores[i]
+        if gap > 0:
+            slope = unit * loss_gradient(loss, np.float64(targets[i]), np.float64(scores[i]))
+            features, values = indices[indptr[i] : indptr[i + 1]], data[indptr[i] : indptr[i + 1]]
+            for p in range(features.shape[0]):
+                gradient[np.uint64(features[p])] += slope * values[p]
+            if not is_listed[i]:
+                new[count], gaps[count] = i, gap
+                count += 1
+    return new[:count].copy(), gaps[:count].copy()
 
 
 @compiled
