@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -154,7 +154,7 @@ class OneClassMF(MultiLabelEstimator):
     array([1, 3])
     """
 
-    about = About(
+    about: ClassVar[About] = About(
         "Low-rank factors of rows and labels; every cell that is not positive is a weak negative.",
         "Yu, Huang, Dhillon and Lin 2017",
         positives_only=True,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -333,7 +333,7 @@ class MCb(CompletionEstimator):
     (array([[1.]]), array([[ 1. ,  2. , -1. ,  1.5]]))
     """
 
-    about = About(
+    about: ClassVar[About] = About(
         "Completes labels and features as one matrix of low rank, with a bias for each label.",
         "Goldberg, Zhu, Recht, Xu and Nowak 2010",
         missing_labels=True,
@@ -384,7 +384,7 @@ class MC1(CompletionEstimator):
     array([1., 1., 0., 0., 1., 0.])
     """
 
-    about = About(
+    about: ClassVar[About] = About(
         "Completes labels and features as one matrix of low rank, with a constant feature.",
         "Goldberg, Zhu, Recht, Xu and Nowak 2010",
         missing_labels=True,
