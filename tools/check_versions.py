@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -20,6 +21,7 @@ from tools.environments import ROOT, build_packages, make_environment, run, star
 
 TESTS = [f"tests/test_{name}.py" for name in ("leml", "one_class", "tagger", "metrics", "persistence", "frames")]
 TOOLS = ["pytest", "hypothesis", "pandas", "pyarrow", "array-api-strict", "matplotlib", "httpx"]
+PYTHONS = ["python3.11", "python3.12", "python3.13", "python3.14"]  # those that are installed are used
 SHOWN = ["numpy", "scipy", "numba", "scikit-learn", "typer", "rich"]
 
 
@@ -66,7 +68,7 @@ def run_tests(python: Path, tests: list[str]) -> tuple[bool, str]:
 def main() -> None:
     """Print a table with a row for each Python and kind."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--python", nargs="+", default=["python3.11", "python3.12", "python3.13"])
+    parser.add_argument("--python", nargs="+", default=list(filter(shutil.which, PYTHONS)))
     parser.add_argument("--kinds", nargs="+", choices=["lowest", "newest"], default=["lowest", "newest"])
     parser.add_argument("--tests", nargs="+", default=TESTS)
     options = parser.parse_args()

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from typing import Any
 
 from sphinx.domains.python import PyObject
 
+SEVERAL_NAMES = re.compile(r"(\w+_(?:, \w+_)+)( :.*)?")  # of fitted attributes
 BAR_OUTSIDE_CODE = re.compile(r"(``.*?``)|\|")
 
 
 def tidy(app: Any, what: str, name: str, thing: Any, options: Any, lines: list[str]) -> None:
     """Change a docstring to what reStructuredText makes no mistake about."""
     end = next((i - 1 for i, line in enumerate(lines) if line.startswith("---")), len(lines))
-    lines[:] = [*literal_formulas(lines[:end]), *map(escape_bars, lines[end:])]
+    lines[:] = [*literal_formulas(lines[:end]), *map(escape_bars, split_names(lines[end:]))]
 
 
 def escape_bars(line: str) -> str:
@@ -23,6 +25,26 @@ def escape_bars(line: str) -> str:
     'with \\|y\\| labels, ``a | b``'
     """
     return BAR_OUTSIDE_CODE.sub(lambda found: found[1] or r"\|", line)
+
+
+def split_names(lines: list[str]) -> list[str]:
+    """Return sections in which each name has an entry of its own; of several, Sphinx would take the first for types.
+
+    >>> split_names(["Attributes", "----------", "a_, b_ : ndarray", "    As in X.", "c_ : int", "    It."])[2:]
+    ['a_ : ndarray', '    As in X.', 'b_ : ndarray', '    As in X.', 'c_ : int', '    It.']
+    """
+    entries: list[str] = []
+    for i, line in enumerate(lines):
+        names = SEVERAL_NAMES.fullmatch(line)
+        if names is None:
+            entries.append(line)
+            continue
+        description = list(takewhile(lambda text: text.startswith(" "), lines[i + 1 :]))
+        *others, last = (f"{name}{names[2] or ''}" for name in names[1].split(", "))
+        for entry in others:
+            entries += [entry, *description]
+        entries.append(last)  # its description follows in any case
+    return entries
 
 
 def literal_formulas(lines: list[str]) -> list[str]:
