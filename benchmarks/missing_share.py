@@ -1,8 +1,8 @@
 """The share of missing labels: do its 95 % intervals hold the truth, and what do 200 verdicts add?
 
 Generated tables with strong and weak features; labels are omitted at random, or more often for rare labels, and some
-wrong ones are added. A probe of about 200 cells is reviewed, with 5 % wrong verdicts; the interval after it is that
-of the probe within that of the audit.
+wrong ones are added. Then 200 of the best absent cells are reviewed, with 5 % wrong verdicts; the interval after
+them is that of the verdicts within that of the audit.
 
     python -m benchmarks.missing_share [low-rank noisy logistic multilabel multilabel-small] [--draws 10]
 """
@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.common import show
 from labelgap import BinaryRelevance, audit
 from labelgap.datasets import make_low_rank
-from labelgap.gaps import draw_probe, estimate_from_probe
+from labelgap.gaps import draw_best, estimate_missing
 
 RATES = (0.0, 0.06, 0.3, 0.7)
 WRONG_VERDICTS = 0.05
@@ -68,11 +68,11 @@ def omit(Y: NDArray, rate: float, shaped: bool, added: float, rng: np.random.Gen
 
 
 def review(found: Any, missing: NDArray, seed: int) -> tuple[float, float]:
-    """Return the bounds of the share of missing labels after a probe of 200 cells."""
-    probe = draw_probe(found.missing, 200, seed)
-    right = missing[found.missing.rows[probe.positions], found.missing.labels[probe.positions]]
+    """Return the bounds of the share of missing labels after verdicts on 200 of the best cells."""
+    drawn = draw_best(found, 200, seed)
+    right = missing[found.missing.rows[drawn], found.missing.labels[drawn]]
     right = right ^ (np.random.default_rng(seed).random(len(right)) < WRONG_VERDICTS)
-    counted = estimate_from_probe(found.missing.probabilities, probe, right, WRONG_VERDICTS)
+    counted = estimate_missing(found, drawn, right, WRONG_VERDICTS)
     n_right = found.n_written.sum() - found.doubtful.probabilities.sum()
     low, high = (number / (number + n_right) for number in (counted.low, counted.high))
     before = found.share_missing_interval

@@ -30,8 +30,10 @@ from labelgap.gaps import (
     audit,
     calibration_error,
     complete,
+    draw_best,
     draw_probe,
     estimate_from_probe,
+    estimate_missing,
     recalibrate,
     reliability,
 )
@@ -695,6 +697,21 @@ def test_a_random_probe_says_how_many_are_right(error_rate):
     assert np.mean(widths) < 0.5
     with pytest.raises(ValueError, match=r"error_rate=0.5 is out of range"):
         estimate_from_probe(suggestions.probabilities, probe, verdicts, 0.5)
+
+
+def test_verdicts_on_the_best_cells_tell_how_many_are_missing(planted_gaps):
+    data, written, found = planted_gaps
+    missing = data.Y.toarray() > written.toarray()
+    held = []
+    for seed in range(40):
+        drawn = draw_best(found, 200, seed)
+        right = missing[found.missing.rows[drawn], found.missing.labels[drawn]]
+        right = right ^ (np.random.default_rng(seed).random(200) < 0.05)
+        number, low, high = estimate_missing(found, drawn, right, 0.05)
+        held.append(low <= missing.sum() <= high)
+        assert number == pytest.approx(missing.sum(), rel=0.3)
+    assert np.mean(held) > 0.9
+    assert estimate_missing(found, np.empty(0, int), np.empty(0, bool)).low == 0
 
 
 # --- complete ------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class AuditReport:
             "estimated share missing": round(audit.share_missing, 4),
             "95 % interval": [round(low, 4), round(high, 4)],
             "estimated number missing": round(float(audit.n_missing.sum()), 1),
-            "at most missing": round(labels.positives.nnz * high / (1 - high), 1),
+            "at most missing": round(min(labels.positives.nnz * high / (1 - high), labels.n_known), 1),
             precision: round(listed.expected_precision(), 4),
             "assumption": "missing at random per label",
             **({} if low > 0 else {"note": "the data do not show whether any label is missing"}),

@@ -4,7 +4,16 @@ from labelgap.calibration import Calibration, calibration_error, reliability
 from labelgap.gaps.auditing import Audit, RankedRows, Suggestions, audit
 from labelgap.gaps.explanations import Argument, Explanation, LabelCooccurrence, explain
 from labelgap.gaps.filling import Completed, complete
-from labelgap.gaps.verdicts import Probe, Remaining, draw_probe, estimate_from_probe, expect_next, recalibrate
+from labelgap.gaps.verdicts import (
+    Probe,
+    Remaining,
+    draw_best,
+    draw_probe,
+    estimate_from_probe,
+    estimate_missing,
+    expect_next,
+    recalibrate,
+)
 
 __all__ = [
     "Argument",
@@ -20,8 +29,10 @@ __all__ = [
     "audit",
     "calibration_error",
     "complete",
+    "draw_best",
     "draw_probe",
     "estimate_from_probe",
+    "estimate_missing",
     "expect_next",
     "explain",
     "recalibrate",

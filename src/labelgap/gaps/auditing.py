@@ -22,7 +22,8 @@ from labelgap.gaps.out_of_fold import (
 from labelgap.observations import Labels, as_labels
 
 LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
-WRONG_QUANTILE = 0.2
+WRONG_QUANTILE, MIN_LABELS = 0.2, 10
+RATE_SPREAD = 0.25  # between groups of labels: prior standard deviation, in parts of the rate of all cells
 MIN_SHARE_OF_BOUND = 0.1  # rates of missing or wrong labels, in parts of their upper bounds
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
 
@@ -82,6 +83,8 @@ class Audit:
         The estimated share of the true labels that are written, with an interval.
     n_written : ndarray of shape (L,)
         The number of written labels.
+    places : ndarray
+        For each missing label, the share of the written cells of labels of similar frequency with a higher score.
     label_names : list of str, optional
         The names of the labels, if Y has them.
     """
@@ -90,6 +93,7 @@ class Audit:
     doubtful: Suggestions
     share: WrittenShare
     n_written: NDArray[np.int64]
+    places: NDArray[np.float64]
     label_names: list[str] | None = None
 
     @property
@@ -264,34 +268,39 @@ def judge_cells(cells: ScoredCells, n_written: NDArray, label_names: list[str] |
     omitted = estimate_odds(cells, group, cells.positive, descending=True)
     added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
-    missing = _rank_cells(cells, absent, omitted, group, f / (1 - f))
-    traces = estimate_traceless(cells, n_labels)
-    doubtful = _rank_cells(cells, written, added, group, (1 - f) / f, 1 - traces)
-    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, label_names)
+    found = _rank_cells(cells, absent, omitted, group, f / (1 - f))
+    doubted = _rank_cells(cells, written, added, group, (1 - f) / f)
+    right = estimate_traceless(cells, n_labels)
+    missing, doubtful = (
+        Suggestions(cells.rows[index], cells.labels[index], p)
+        for index, p in (found, (doubted[0], doubted[1] * (1 - right)))
+    )
+    grouped = cells._replace(labels=group[cells.labels])
+    before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
+    places = (before / (totals[grouped.labels] + 1))[found[0]]
+    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, label_names)
 
 
 def _rank_cells(
-    cells: ScoredCells,
-    index: NDArray,
-    odds: list[Odds],
-    group: NDArray,
-    likelihood_ratio: NDArray,
-    factor: float = 1.0,
-) -> Suggestions:
-    """Return cells in descending order of odds × likelihood ratio, which are capped after sorting.
+    cells: ScoredCells, index: NDArray, odds: list[Odds], group: NDArray, likelihood_ratio: NDArray
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return cells in descending order of odds × likelihood ratio, and these as probabilities, capped after sorting.
 
-    The cap is 1 / (1 + relative standard error of the odds of all groups): what the data can support.
+    The odds of a group are shrunk to those of all cells in proportion to their variance. The cap is 1 / (1 + relative
+    standard error of the odds of all cells): what the data can support.
     """
     # A rate of 0 would lose the order of its cells.
     rates = np.array([max(part.estimate, MIN_SHARE_OF_BOUND * part.high) for part in odds])
     errors = np.array([part.error for part in odds])
     number = group[cells.labels[index]]
-    sizes = np.bincount(number, minlength=len(odds))
-    cap = 1 / (1 + np.linalg.norm(sizes * errors) / max(float(sizes @ rates), 1e-300))
+    sizes = np.bincount(number, minlength=len(odds)) / max(len(index), 1)
+    overall = max(float(sizes @ rates), 1e-300)
+    cap = 1 / (1 + np.linalg.norm(sizes * errors) / overall)
+    spread = RATE_SPREAD * overall
+    rates = overall + (rates - overall) * spread**2 / (spread**2 + errors**2)
     estimates = rates[number] * likelihood_ratio[index]
     order = np.argsort(-estimates, kind="stable")
-    index = index[order]
-    return Suggestions(cells.rows[index], cells.labels[index], factor * np.minimum(estimates[order], cap))
+    return index[order], np.minimum(estimates[order], cap)
 
 
 def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
@@ -301,6 +310,7 @@ def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
     is α + β · (written cells) for every label. So the labels of which fewest written cells have low scores, compared
     with the rest, show the share of wrong ones. These numbers are Poisson, with a mean that varies around α + β ·
     (written cells) by a gamma-distributed factor of mean 1; the 20 % quantile of the factor is that of wrong labels.
+    Fewer than ten labels say nothing; the share is then 0.
     """
     before, totals = count_before(cells, n_labels, ~cells.positive, descending=False)
     low = cells.positive & (before < LOW_SHARE * (totals[cells.labels] + 1))
@@ -313,6 +323,6 @@ def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
     means = np.column_stack([np.ones(n_labels), sizes])
     means = means @ nnls(means * weights[:, None], counts * weights)[0]
     variance = float(((counts - means) ** 2 - means).sum() / max((means**2).sum(), 1e-300))
-    if variance <= 0:
+    if variance <= 0 or n_labels < MIN_LABELS:
         return 0.0
     return float(1 - min(gamma.ppf(WRONG_QUANTILE, 1 / variance, scale=variance), 1.0))
