@@ -480,10 +480,12 @@ def test_an_update_is_a_fit_where_features_are_uncorrelated(form, constant):
 
 def test_updates_say_what_they_cannot_do(planted):
     data = planted(n=40, d=6, L=4)
-    hinge = BinaryRelevance().fit(data.X, data.Y)
-    with pytest.raises(ValueError, match="needs a model that was fitted with loss='squared'"):
-        hinge.partial_fit(data.X, data.Y)
-    hinge.partial_fit(data.X, data.Y, past=(data.X, data.Y))
+    assert not hasattr(BinaryRelevance(), "partial_fit")
+    assert not hasattr(BinaryRelevance(loss="squared", l1=0.1), "partial_fit")
+    gaps = BinaryRelevance(loss="squared").fit(data.X, data.gaps)
+    with pytest.raises(ValueError, match="fitted to labels without unknown cells"):
+        gaps.partial_fit(data.X, data.Y)
+    gaps.partial_fit(data.X, data.gaps, past=(data.X, data.gaps))
     ridge = BinaryRelevance(loss="squared").fit(data.X, data.Y)
     before = ridge.coef_.copy()
     with pytest.raises(ValueError, match="unknown cells"):
