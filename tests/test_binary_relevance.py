@@ -10,10 +10,12 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.svm import LinearSVC
 
 import reference_kernels as reference
-from labelgap import BinaryRelevance, LabelwiseSVM
-from labelgap.kernels import cpu
+from labelgap import BinaryRelevance, Labels, LabelwiseSVM
+from labelgap.estimators.label_models import FoldRidge
+from labelgap.kernels import cpu, get_backend
 from labelgap.kernels.elementwise import CompiledLoss
 from labelgap.losses import LOSSES, Loss, SquaredHinge
+from labelgap.objectives import embeddings
 from labelgap.objectives.features import Features, WithoutConstant
 from labelgap.objectives.labelwise import (
     LabelwiseObjectives,
@@ -459,6 +461,22 @@ def test_folds_are_fits_without_their_rows(planted):
     np.testing.assert_allclose(scores, refit.decision_function(data.X[held_out]), atol=1e-8)
 
 
+def test_folds_of_large_systems_are_those_of_small_ones(planted, monkeypatch):
+    """Conjugate gradients and the shared factorisation give the same parts, for every penalty."""
+    data = planted(n=60, d=8, L=5)
+    prior = np.random.default_rng(0).standard_normal((5, 8))
+    settings, labels = BinaryRelevance(loss="squared", **exact)._settings(), Labels(data.Y)
+    held_out, results = np.arange(0, 60, 4), []
+    for order in (6000, 0):
+        monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", order)
+        ridge = FoldRidge(data.X, labels, settings, get_backend(), prior)
+        assert ridge.is_exact == (order > 0)
+        results.append([ridge.with_alpha(alpha).score(held_out) for alpha in (0.5, 4.0)])
+    for small, large in zip(*results, strict=True):
+        for power, weight in ((0.0, 0.0), (0.4, 0.8)):
+            np.testing.assert_allclose(small.combine(power, weight), large.combine(power, weight), atol=1e-6)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
@@ -495,10 +513,12 @@ def test_an_update_is_a_fit_where_features_are_uncorrelated(form, constant):
 
 def test_updates_say_what_they_cannot_do(planted):
     data = planted(n=40, d=6, L=4)
-    hinge = BinaryRelevance().fit(data.X, data.Y)
-    with pytest.raises(ValueError, match="needs a model that was fitted with loss='squared'"):
-        hinge.partial_fit(data.X, data.Y)
-    hinge.partial_fit(data.X, data.Y, past=(data.X, data.Y))
+    assert not hasattr(BinaryRelevance(), "partial_fit")
+    assert not hasattr(BinaryRelevance(loss="squared", l1=0.1), "partial_fit")
+    gaps = BinaryRelevance(loss="squared").fit(data.X, data.gaps)
+    with pytest.raises(ValueError, match="fitted to labels without unknown cells"):
+        gaps.partial_fit(data.X, data.Y)
+    gaps.partial_fit(data.X, data.gaps, past=(data.X, data.gaps))
     ridge = BinaryRelevance(loss="squared").fit(data.X, data.Y)
     before = ridge.coef_.copy()
     with pytest.raises(ValueError, match="unknown cells"):

@@ -905,7 +905,7 @@ def test_the_folds_of_a_tagger_share_their_words():
     X = words.transform(texts)
     for inner, expected in (
         (None, BinaryRelevance(loss="squared")),
-        (BinaryRelevance(n_jobs=1), BinaryRelevance(loss="squared")),
+        (BinaryRelevance(n_jobs=1), BinaryRelevance()),
         (BinaryRelevance(2.0), BinaryRelevance(2.0)),
         (LabelKNN(3), LabelKNN(3)),
     ):

@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
+from labelgap import load
 from test_reviews import HOSTILE, write_posts
 
 CHROMIUM = shutil.which("chromium")
@@ -312,7 +313,7 @@ def test_every_control_is_reached_by_tab_and_shows_it(page):
     assert [name for name in dict.fromkeys(reached) if name in wanted] == wanted
 
 
-def test_a_text_is_tagged_with_reasons(page, server):
+def test_a_text_is_tagged_with_reasons(page, server, folder):
     page.evaluate(HOLD_MODELS_BACK)
     page.goto(server.url + "#try")
     field = page.get_by_role("textbox", name="Text", exact=True)  # the review has a region of this name
@@ -323,6 +324,10 @@ def test_a_text_is_tagged_with_reasons(page, server):
     best = page.locator(".predictions > li").first
     assert best.locator("strong").inner_text() == "meat"
     assert best.locator(".answer").inner_text() == "yes"
+    model, text = load(folder / "model"), field.input_value()
+    probability = model.predict_proba([text])[0, list(model.label_names_in_).index("meat")]
+    assert best.locator(".weight").first.inner_text() == f"{100 * probability:.0f}\u00a0%"
+    assert "probabilities that a person writes the label" in page.locator("main").inner_text()
     assert {"bacon", "steak", "grill"} & set(best.locator(".chip").first.inner_text().split())
 
 

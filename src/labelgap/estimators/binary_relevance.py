@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.metaestimators import available_if
 
 from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.label_models import (
@@ -195,11 +196,16 @@ class BinaryRelevance(MultiLabelEstimator):
         """
         return self._fit(X, Y, observed, LinearSide(prior, sample_weight), calibrate=calibrate)
 
-    def partial_fit(self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, prior: Any = None) -> Self:
-        """Update the model with further rows, which may have new labels.
+    def _can_update(self) -> bool:
+        """Whether there is a partial_fit; scikit-learn asks ``hasattr``."""
+        return get_loss(self.loss).quadratic and not (self.l1 or self.threshold)
 
-        With the earlier rows as ``past`` the model is fitted to all rows. Without them, squared loss has a summary of
-        them in the diagonal D of their XᵀX: the update minimises, over C,
+    @available_if(_can_update)
+    def partial_fit(self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, prior: Any = None) -> Self:
+        """Update the model with further rows, which may have new labels; for squared loss without sparse weights.
+
+        With the earlier rows as ``past`` the model is fitted to all rows. Without them, the diagonal D of their XᵀX
+        sums them up: the update minimises, over C,
 
             ½ ‖T − X C‖² + ½ tr((C − C₀)ᵀ (D + αI) (C − C₀)),
 
@@ -246,8 +252,8 @@ class BinaryRelevance(MultiLabelEstimator):
         """Update the coefficients with further rows, from the summary of the earlier ones."""
         if not hasattr(self, "memory_"):
             raise ValueError(
-                "partial_fit without the earlier rows needs a model that was fitted with loss='squared' to labels "
-                "without unknown cells; pass past=(X, Y), the earlier rows."
+                "partial_fit without the earlier rows needs a model that was fitted to labels without unknown cells; "
+                "pass past=(X, Y), the earlier rows."
             )
         if not labels.complete:
             raise ValueError(

@@ -25,6 +25,7 @@ PRIOR_WEIGHTS = [0.0, 0.1, 0.2, 0.4, 0.8, 1.6]
 DEPTHS = (1, 3, 5)
 MIN_SEARCH_ROWS = 50  # fewer rows leave too little to hold out for a search
 N_FOLDS, MAX_HELD_OUT = 5, 3000  # folds are held out until this number of rows is scored
+SEARCH_TOL = 0.03  # of regressions by conjugate gradients: rankings of held-out rows need no more
 SEED = 0  # of the folds; a choice is the same in every run
 
 
@@ -87,7 +88,8 @@ class RidgeSearch:
     def __init__(self, X: Any, labels: Labels, prior: Any, settings: LabelSettings, kernels: Backend) -> None:
         self.labels, self.settings, self.kernels = labels, settings, kernels
         self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
-        self._ridge = FoldRidge(X, labels, settings._replace(alpha=ALPHAS[FIRST_ALPHA]), kernels, prior)
+        first = settings._replace(alpha=ALPHAS[FIRST_ALPHA], tol=SEARCH_TOL)
+        self._ridge = FoldRidge(X, labels, first, kernels, prior)
         self._folds = self._split()
         self._parts: dict[float, list[RidgeParts]] = {}  # of the best penalty so far
         self.report: list[dict[str, float]] = []
