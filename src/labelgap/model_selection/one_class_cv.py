@@ -113,6 +113,7 @@ class Recorder:
 
     scorer: RankingScorer
     rival: list[float] | None
+    is_first: bool  # whether this is the first split, which decides on the number of alternations
     scores: list[float] = field(default_factory=list)
     factors: list[Factors] = field(default_factory=list)
 
@@ -122,7 +123,7 @@ class Recorder:
         self.scores.append(score)
         self.factors.append(factors)
         is_declining = len(self.scores) - int(np.argmax(self.scores)) > MAX_WORSE_ALTERNATIONS
-        return is_declining or is_behind(self.scores, self.rival, MARGIN)
+        return (self.is_first and is_declining) or is_behind(self.scores, self.rival, MARGIN)
 
 
 class OneClassFoldFitter:
@@ -151,8 +152,10 @@ class OneClassFoldFitter:
         self.estimator.set_params(**params, **options)
         self.scored_factors = []
         for number, split in enumerate(self.splits):
-            recorder = Recorder(split.scorer, None if to_beat is None else to_beat[number][:, 0].tolist())
+            rival = None if to_beat is None else to_beat[number][:, 0].tolist()
+            recorder = Recorder(split.scorer, rival, number == 0)
             self._fit(number, None, callbacks=[recorder])
+            self.estimator.set_params(max_iter=len(recorder.scores))  # on the other splits too
             self.scored_factors.append(recorder.factors)
             yield FoldScores(np.array(recorder.scores)[:, None])
 
