@@ -268,16 +268,16 @@ def judge_cells(cells: ScoredCells, n_written: NDArray, label_names: list[str] |
     omitted = estimate_odds(cells, group, cells.positive, descending=True)
     added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
-    found = _rank_cells(cells, absent, omitted, group, f / (1 - f))
+    omissions = _rank_cells(cells, absent, omitted, group, f / (1 - f))
     doubted = _rank_cells(cells, written, added, group, (1 - f) / f)
     right = estimate_traceless(cells, n_labels)
     missing, doubtful = (
         Suggestions(cells.rows[index], cells.labels[index], p)
-        for index, p in (found, (doubted[0], doubted[1] * (1 - right)))
+        for index, p in (omissions, (doubted[0], doubted[1] * (1 - right)))
     )
     grouped = cells._replace(labels=group[cells.labels])
     before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
-    places = (before / (totals[grouped.labels] + 1))[found[0]]
+    places = (before / (totals[grouped.labels] + 1))[omissions[0]]
     return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, label_names)
 
 
