@@ -33,8 +33,8 @@ def main() -> None:
             work = 2e-9 * X.nnz * k
             rows.append((name, k, work / slow, work / fast, slow / fast, f"{work / fast / dense:.0%}"))
     show(
-        f"{X.shape[0]} × {X.shape[1]}, {X.nnz:,} non-zeros, float32; copy {copy:.0f} GB/s = {copy / 4:.0f} GFLOP/s from "
-        f"memory, dense product {dense:.0f} GFLOP/s",
+        f"{X.shape[0]} × {X.shape[1]}, {X.nnz:,} non-zeros, float32; copy {copy:.0f} GB/s, which is "
+        f"{copy / 4:.0f} GFLOP/s from memory; dense product {dense:.0f} GFLOP/s",
         ("product", "k", "SciPy GFLOP/s", "labelgap GFLOP/s", "ratio", "share"),
         rows,
     )
