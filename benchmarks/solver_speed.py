@@ -51,7 +51,9 @@ def run(source: str, **task: Any) -> dict[str, Any]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(done.stderr)
-    return json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(done.stdout.splitlines()[-1])
+    print(source, task, found, file=sys.stderr)
+    return found
 
 
 def show(title: str, header: tuple[str, ...], rows: list[tuple]) -> None:
@@ -81,7 +83,7 @@ def compare_eurlex(trees: dict[str, str], _: argparse.Namespace) -> None:
 
 def compare_generated(trees: dict[str, str], args: argparse.Namespace) -> None:
     rows = []
-    for method in ("LEML", "LR-wSQ"):
+    for method in sorted({"LEML", "LR-wSQ"} & set(args.methods)):
         for features in args.features:
             setting = {**GENERATED, "rows": args.rows, "features": features}
             first, goal = None, None

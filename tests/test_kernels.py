@@ -55,6 +55,26 @@ def test_products(problem, dtype, n_jobs):
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("order", ["sorted", "shuffled"])
+def test_products_that_meet_the_factor_in_parts(order, dtype, monkeypatch):
+    monkeypatch.setattr(cpu, "CACHED_BYTES", 1 << 10)
+    monkeypatch.setattr(cpu, "MIN_CELLS_PER_BLOCK", 1)
+    A = sparse(300, 900, 7, density=0.5)  # rows are longer than a short sum
+    if order == "shuffled":
+        for start, stop in zip(A.indptr[:-1], A.indptr[1:]):
+            A.indices[start:stop], A.data[start:stop] = A.indices[start:stop][::-1], A.data[start:stop][::-1]
+        A.has_sorted_indices = False
+    P, R = cpu.prepare(A, dtype), reference.prepare(A, dtype)
+    rng = np.random.default_rng(0)
+    H, B = rng.standard_normal((900, 9)).astype(dtype), rng.standard_normal((300, 9)).astype(dtype)
+    assert cpu._choose_width(P, H) < 300
+    before = P.indptr.copy()
+    close(cpu.spmm(P, H), reference.spmm(R, H), dtype)
+    close(cpu.spmm_t(P, B), reference.spmm_t(R, B), dtype)
+    np.testing.assert_array_equal(P.indptr, before)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
 @pytest.mark.parametrize("shape", [(3000, 60, 40), (1100, 1500, 8), (7, 5, 3), (0, 4, 4)], ids=str)
 def test_dense_products(shape, dtype, monkeypatch):
     monkeypatch.setattr(cpu, "MIN_SHARED_PRODUCT", 1 << 10)

@@ -11,7 +11,7 @@ from labelgap.runtime import compile_loops
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-MAX_SHORT_SUM = 64  # non-zeros that are summed in the type of the factors
+MAX_SHORT_SUM = 128  # non-zeros that are summed in the type of the factors
 compiled: Any = compile_loops(fastmath=FAST, error_model="numpy")
 # Sums in the order of the source: equal rows get equal scores wherever they are, and tie.
 in_order: Any = compile_loops(error_model="numpy")
@@ -26,42 +26,63 @@ def _dot(x, y):
 
 
 @compiled
-def spmm(indptr, indices, data, B, out, start, stop):
-    """Write A B to ``out``, eight non-zeros at a time: each row of the result is read and written an eighth as often.
+def spmm(indptr, indices, data, B, out, position, first, limit, start, stop):
+    """Add the products with the rows of B from ``first`` to ``limit`` to ``out``, which the first call clears.
 
-    Long sums are float64 sums of short ones, since float32 would lose digits.
+    ``position`` has the next non-zero of each row, and is moved on. Eight non-zeros are added at a time: each row of
+    the result is read and written an eighth as often. Long sums are float64 sums of short ones, since float32 would
+    lose digits.
     """
-    k = B.shape[1]
+    m, k = B.shape
     total = np.zeros(k)
     for i in range(start, stop):
-        row = out[i]
-        row[:] = 0
-        p, end = indptr[i], indptr[i + 1]
+        row, p, end = out[i], position[i], indptr[i + 1]
+        if first == 0:
+            row[:] = 0
+        if limit < m:
+            end = _find_end(indices, p, end, limit)
+            position[i] = end
         long = end - p > MAX_SHORT_SUM
         if long:
-            total[:] = 0
+            total[:] = row
+            row[:] = 0
         while p < end:
             last = min(p + MAX_SHORT_SUM, end)
-            while p + 8 <= last:
-                v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
-                v4, v5, v6, v7 = data[p + 4], data[p + 5], data[p + 6], data[p + 7]
-                b0, b1, b2, b3 = B[indices[p]], B[indices[p + 1]], B[indices[p + 2]], B[indices[p + 3]]
-                b4, b5, b6, b7 = B[indices[p + 4]], B[indices[p + 5]], B[indices[p + 6]], B[indices[p + 7]]
-                for c in range(k):
-                    first = v0 * b0[c] + v1 * b1[c] + v2 * b2[c] + v3 * b3[c]
-                    row[c] += first + (v4 * b4[c] + v5 * b5[c] + v6 * b6[c] + v7 * b7[c])
-                p += 8
-            while p < last:
-                v, b = data[p], B[indices[p]]
-                for c in range(k):
-                    row[c] += v * b[c]
-                p += 1
+            _add_rows(indices, data, B, row, p, last)
+            p = last
             if long:
                 for c in range(k):
                     total[c] += row[c]
                     row[c] = 0
         if long:
             row[:] = total
+
+
+@compiled
+def _find_end(indices, p, end, limit):
+    while p < end and indices[p] < limit:
+        p += 1
+    return p
+
+
+@compiled
+def _add_rows(indices, data, B, row, p, last):
+    """Add the rows of B that belong to the non-zeros from p to last."""
+    k = B.shape[1]
+    while p + 8 <= last:
+        v0, v1, v2, v3 = data[p], data[p + 1], data[p + 2], data[p + 3]
+        v4, v5, v6, v7 = data[p + 4], data[p + 5], data[p + 6], data[p + 7]
+        b0, b1, b2, b3 = B[indices[p]], B[indices[p + 1]], B[indices[p + 2]], B[indices[p + 3]]
+        b4, b5, b6, b7 = B[indices[p + 4]], B[indices[p + 5]], B[indices[p + 6]], B[indices[p + 7]]
+        for c in range(k):
+            half = v0 * b0[c] + v1 * b1[c] + v2 * b2[c] + v3 * b3[c]
+            row[c] += half + (v4 * b4[c] + v5 * b5[c] + v6 * b6[c] + v7 * b7[c])
+        p += 8
+    while p < last:
+        v, b = data[p], B[indices[p]]
+        for c in range(k):
+            row[c] += v * b[c]
+        p += 1
 
 
 @compiled

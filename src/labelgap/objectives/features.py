@@ -18,7 +18,7 @@ from labelgap.solvers.base import Array, LinearMap
 # sketches and products takes 3 s.
 MAX_EIGEN_ORDER = 1_000
 MIN_SKETCH_RANK, MAX_SKETCH_RANK = 16, 500
-MIN_SKETCH_SCALE, MAX_SKETCH_SCALE = 0.1, 10.0  # of the squared norms of columns, relative to their mean
+MIN_SKETCH_SCALE, CONSTANT_SCALE = 0.1, 10.0  # relative to the mean squared norm of a column
 MIN_SKETCH_VALUE = 1e-7  # of a Gram matrix, relative: rounding of float32 columns
 GRAM_BLOCK_COLUMNS = 256
 
@@ -47,9 +47,10 @@ class Spectrum:
 class Sketch:
     """AᵀA ≈ D⁻¹ (U diag(values) Uᵀ + tail (I − UUᵀ)) D⁻¹: a Nyström approximation of the scaled matrix D AᵀA D.
 
-    D = diag(scale), with 1/D² about the diagonal of AᵀA. The sketch finds the few directions that columns of unequal
-    norms do not explain (Frangella, Tropp and Udell 2021, who do not scale). A ridge ρ is ρ · D⁻¹ D² D⁻¹, where D² is
-    replaced by ``squares`` (uᵀD²u of each direction) and ``tail_square`` (its mean over the others).
+    D = diag(scale), with 1/D² about the diagonal of AᵀA, but for the constant. The sketch finds the few directions
+    that columns of unequal norms do not explain (Frangella, Tropp and Udell 2021, who do not scale). A ridge ρ is
+    ρ · D⁻¹ D² D⁻¹, where D² is replaced by ``squares`` (uᵀD²u of each direction) and ``tail_square`` (its mean over
+    the others).
     """
 
     scale: Array
@@ -63,9 +64,12 @@ class Sketch:
     def of(cls, features: Features, rank: int) -> Sketch:
         """Sketch AᵀA by its product with ``rank`` random columns."""
         norms = features.column_squares()
-        xp = namespace(norms)
-        mean = float(xp.mean(norms)) + float(np.finfo(np.float64).tiny)
-        squares = 1 / (xp.clip(norms, 0.0, MAX_SKETCH_SCALE * mean) + MIN_SKETCH_SCALE * mean)
+        xp, ordinary = namespace(norms), norms[: norms.shape[0] - features.constant, :]
+        mean = float(xp.mean(ordinary)) + float(np.finfo(np.float64).tiny)
+        if features.constant:
+            # Scaled by its norm, a shift from all other columns to the constant would take tiny steps.
+            norms = xp.concat([ordinary, 0 * ordinary[:1, :] + CONSTANT_SCALE * mean])
+        squares = 1 / (norms + MIN_SKETCH_SCALE * mean)
         test = features.kernels.normal(np.random.RandomState(0), (features.shape[1], rank), features.dtype)
         scale = xp.astype(xp.sqrt(squares), test.dtype)
         half = features.times(scale * test)

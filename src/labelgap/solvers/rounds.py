@@ -57,7 +57,7 @@ class ComposedProblem(BilinearProblem, Protocol):
         """Return k×k matrices T and U, W T (H U)ᵀ = W Hᵀ with the least penalty, and the decrease of F, if any."""
 
 
-class _RoundState(NamedTuple):
+class _Position(NamedTuple):
     """W, its image A W, and the last step of both, if there was one."""
 
     W: Array
@@ -65,10 +65,10 @@ class _RoundState(NamedTuple):
     S: Array | None = None
     XS: Array | None = None
 
-    def mix(self, T: Array) -> _RoundState:
+    def mix(self, T: Array) -> _Position:
         """Return the point of W T."""
         T = namespace(T).astype(T, self.W.dtype)
-        return _RoundState(*(None if part is None else matmul(part, T) for part in self))
+        return _Position(*(None if part is None else matmul(part, T) for part in self))
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Rounds:
         """Return W and H after some rounds, or two half steps if the features have eigenvectors, balanced; and F."""
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
-        point, H = _RoundState(fit.W, problem.left.times(fit.W)), fit.H
+        point, H = _Position(fit.W, problem.left.times(fit.W)), fit.H
         right = right.limit_products(1, MAX_RIGHT_PRODUCTS)
         value = fit.history[-1] if fit.history else math.inf
         for number in range(self.max_rounds):
@@ -125,7 +125,7 @@ class Rounds:
         return point.W, H, value
 
 
-def _step(problem: ComposedProblem, point: _RoundState, H: Array) -> tuple[_RoundState, Array]:
+def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Position, Array]:
     """Return the point after a step in the plane, and H in the same basis."""
     data, penalty = problem.objective_in_image(H), problem.left_penalty()
     model = data.expand(point.B)
@@ -146,7 +146,7 @@ def _step(problem: ComposedProblem, point: _RoundState, H: Array) -> tuple[_Roun
         S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _HessianForm(model, ridge))
         length = _search_line(data, penalty, point, (gradient, S, XS))
         S, XS = length * S, length * XS
-    return _RoundState(point.W + S, point.B + XS, S, XS), H
+    return _Position(point.W + S, point.B + XS, S, XS), H
 
 
 def _get_curvature(model: Model, ridge: Model) -> tuple[Array, float]:
@@ -262,7 +262,7 @@ def _scale(P: Array, lengths: Array) -> Array:
 
 
 def _search_line(
-    data: Objective, penalty: Objective, point: _RoundState, direction: tuple[Array, Array, Array]
+    data: Objective, penalty: Objective, point: _Position, direction: tuple[Array, Array, Array]
 ) -> float:
     """Return the length of a step, halved from 1 until F falls enough; 0 if it does not fall."""
     gradient, S, XS = direction
