@@ -5,6 +5,7 @@ prints a table. No other address is ever asked, and every process that it starts
 
     first      the first request to each route, which may load or compile something
     allowed    the most costly requests within the limits, one after the other
+    audits     the largest audit jobs, until they are done
     reviews    a request to each route of the reviews, some of them about a hostile text
     malformed  bodies within the limits of size that are wrong, and costly to check
     oversized  heads and bodies above every limit
@@ -142,6 +143,32 @@ def try_reviews(files: dict[str, Path], options: Any) -> list[Row]:
     with serve(*review_arguments(files, files["table"].with_name("first.sqlite"))) as server:
         wait_for_audit(server)
         return [send_one_by_one(server, "reviews", hostile_requests.review_requests(), [200, 404])]
+
+
+def try_audits(files: dict[str, Path], options: Any) -> list[Row]:
+    """Start an audit of as many rows as allowed with each model, and wait for it."""
+    labels = [[i % 6] for i in range(1000)]
+    bodies = {
+        "rows": {"rows": [{str(j): (i + j) % 7 for j in range(50)} for i in range(1000)]},
+        "wide": {"rows": [{str(j): (i + j) % 7 for j in range(50)} for i in range(500)]},
+        "posts": {"texts": [f"{WORDS[i % 12]} {WORDS[i % 7]} " * 50 for i in range(1000)]},
+    }
+    rows = []
+    with serve_models(files) as server, httpx.Client(base_url=server.url, timeout=120) as client:
+        for name, body in bodies.items():
+            with Probe(server) as probe:
+                answer = client.post(
+                    f"/v1/models/{name}/audit-jobs", json={**body, "labels": labels[: len(*body.values())]}
+                )
+                state, end = answer.json().get("state"), time.monotonic() + 100
+                while state == "running" and time.monotonic() < end:
+                    time.sleep(0.2)
+                    state = client.get(answer.headers["Location"]).json()["state"]
+            wrong = answer.status_code not in (202, 413) or state == "running"
+            wrong += probe.longest > MAX_STALL_SECONDS or probe.memory > MAX_ONE_MB
+            note = f"{answer.status_code}, {state}"
+            rows.append(Row(f"audits: {name}", 1, wrong, probe.longest, probe.memory, note))
+    return rows
 
 
 def try_malformed(files: dict[str, Path], options: Any) -> list[Row]:
@@ -531,6 +558,7 @@ def try_files(files: dict[str, Path], options: Any) -> list[Row]:
 CASES: dict[str, Callable[[dict[str, Path], Any], list[Row]]] = {
     "first": try_first,
     "allowed": try_allowed,
+    "audits": try_audits,
     "reviews": try_reviews,
     "malformed": try_malformed,
     "oversized": try_oversized,

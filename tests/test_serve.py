@@ -549,6 +549,8 @@ def test_what_is_too_much_is_refused(models):
     with client_of(create_app(models, settings=replace(LOCAL, max_work=10))) as client:
         assert "at most 2 rows" in problem(post(client, "tagger/predict", texts=["a"] * 3), 413)
         ok(client, "tagger/predict", texts=["a"] * 2)
+        few = post(client, "tagger/audit-jobs", texts=["a"] * 2, labels=[[], []])
+        assert "at most 1 rows" in problem(few, 413)  # half as many, since models are fitted too
 
 
 def scope(path="/v1/models/rows/predict", method="POST", headers=()):

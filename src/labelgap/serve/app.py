@@ -310,6 +310,7 @@ class Endpoints:
         and each scores the rows that it was not fitted on. The Location header has the address of the job.
         """
         served, request = self.models.find(name), self._read_rows(body, None)
+        self._check_work(served, request, self.settings.max_work // 2)  # fitting takes memory too
         entry = await self._run(self._audits.start, served, request, body)
         location = {"Location": f"/v1/models/{name}/audit-jobs/{entry.id}"}
         return json_response(entry.to_json(0, 0), 202, location)
@@ -333,11 +334,12 @@ class Endpoints:
         self._check_top(top)
         return RequestRows(*rows_of_request(body, self.settings), top)
 
-    def _check_work(self, served: ServedModel, request: RequestRows) -> None:
+    def _check_work(self, served: ServedModel, request: RequestRows, max_work: int | None = None) -> None:
         """Raise a 413 for more scores than the server computes, or returns, for one request."""
         n_rows, n_labels = len(request.rows), len(served.label_names)
-        if n_rows > 1 and n_rows * n_labels > self.settings.max_work:
-            most = max(1, self.settings.max_work // n_labels)
+        max_work = max_work or self.settings.max_work
+        if n_rows > 1 and n_rows * n_labels > max_work:
+            most = max(1, max_work // n_labels)
             raise ApiError(413, "too_many", f"{n_rows} rows have too many scores together; pass at most {most} rows.")
         if request.top is not None and n_rows * min(request.top, n_labels) > self.settings.max_cells:
             raise scoring.too_many_cells(n_rows, self.settings)
