@@ -25,6 +25,7 @@ PRIOR_WEIGHTS = [0.0, 0.1, 0.2, 0.4, 0.8, 1.6]
 DEPTHS = (1, 3, 5)
 MIN_SEARCH_ROWS = 50  # fewer rows leave too little to hold out for a search
 N_FOLDS, MAX_HELD_OUT = 5, 3000  # folds are held out until this number of rows is scored
+MAX_CELLS = 5 * 10**7  # held-out rows times labels, which are in memory
 SEARCH_TOL = 0.03  # of regressions by conjugate gradients: rankings of held-out rows need no more
 SEED = 0  # of the folds; a choice is the same in every run
 
@@ -155,15 +156,16 @@ class RidgeSearch:
         ]
 
     def _split(self) -> list[NDArray]:
-        """Return the rows of folds, in total at least 3,000 if there are so many.
+        """Return the rows of up to five folds, which hold about 3,000 rows, or fewer if there are many labels.
 
-        Without a factorisation that folds share there is only one, of at most so many rows.
+        Without a factorisation that folds share there is only one.
         """
-        order = np.random.RandomState(SEED).permutation(len(self.labels))
-        folds = [np.sort(fold) for fold in np.array_split(order, N_FOLDS)]
-        if not self._ridge.is_exact:
-            return [np.sort(order[: min(len(folds[0]), MAX_HELD_OUT)])]
-        return folds[: -(-MAX_HELD_OUT // len(folds[0]))]
+        n, n_labels = self.labels.shape
+        limit = int(np.clip(MAX_CELLS // n_labels, MIN_SEARCH_ROWS, MAX_HELD_OUT))
+        size = min(-(-n // N_FOLDS), limit)
+        n_folds = min(-(-limit // size), N_FOLDS) if self._ridge.is_exact else 1
+        order = np.random.RandomState(SEED).permutation(n)
+        return [np.sort(order[start : start + size]) for start in range(0, min(n_folds * size, n), size)]
 
     def _count_hits(
         self, parts: RidgeParts, truth: NDArray, place: tuple[int, ...], depths: list[int]
