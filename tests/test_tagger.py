@@ -12,6 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
 from labelgap import LEML, BinaryRelevance, Labels, OneClassMF, Tagger, load
+from labelgap.estimators import choosing
 from labelgap.estimators.tagger import learn_words, plain_text
 from labelgap.persistence import ModelFileError
 
@@ -324,3 +325,14 @@ def test_a_search_over_the_default_estimator():
     scores = cross_val_predict(Tagger(), texts, Y, cv=2, method="decision_function")
     assert scores.shape == Y.shape
     assert ((scores > 0) == Y).mean() > 0.9
+
+
+def test_the_default_is_a_low_rank_model_where_the_weights_of_all_labels_would_not_fit(monkeypatch):
+    monkeypatch.setattr(choosing, "MAX_WEIGHTS", 1)
+    texts = ["cake oven", "cake flour", "steak grill", "grill bacon"] * 20
+    tags = [["baking"], ["baking"], ["meat"], ["meat"]] * 20
+    model = Tagger().fit(texts, tags)
+    assert type(model.model_) is OneClassMF
+    assert model.predict_tags(["a grill"], 1) == [["meat"]]
+    gaps = np.array([[1, 0], [1, np.nan], [0, 1], [np.nan, 1]] * 20)
+    assert type(Tagger().fit(texts, gaps).model_) is LEML

@@ -13,6 +13,8 @@ from labelgap.checkpoints import checkpoint_call
 from labelgap.estimators.base import MultiLabelEstimator
 from labelgap.estimators.binary_relevance import BinaryRelevance
 from labelgap.estimators.label_models import FoldRidge, LabelSettings, RidgeParts
+from labelgap.estimators.leml import LEML
+from labelgap.estimators.one_class import OneClassMF
 from labelgap.estimators.scores import BlockScores, Scores
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
@@ -23,6 +25,7 @@ FIRST_ALPHA = 4  # position in ALPHAS
 POWERS = [0.0, 0.15, 0.3, 0.45, 0.6]  # of label frequencies
 PRIOR_WEIGHTS = [0.0, 0.1, 0.2, 0.4, 0.8, 1.6]
 DEPTHS = (1, 3, 5)
+MAX_WEIGHTS = 1 << 29  # of one-vs-all, features × labels
 MIN_SEARCH_ROWS = 50  # fewer rows leave too little to hold out for a search
 N_FOLDS, MAX_HELD_OUT = 5, 3000  # folds are held out until this number of rows is scored
 MAX_CELLS = 5 * 10**7  # held-out rows times labels, which are in memory
@@ -62,11 +65,14 @@ def choose_estimator(X: Any, labels: Labels, *, prior: Any = None, n_jobs: int |
     target 0 for an absent label, the one-class problem with weight 1). Held-out rows choose, by the geometric mean
     of P@1, P@3 and P@5: its penalty, which is stronger where more labels are missing; the power of label frequencies;
     and the weight of ``prior`` (L×d), such as the features of the names of labels. With unknown cells, it is
-    one-vs-all with the default loss of :class:`BinaryRelevance`.
+    one-vs-all with the default loss of :class:`BinaryRelevance`. Where the weights of all labels would take more than
+    2 GB, it is a low-rank model: :class:`OneClassMF`, or :class:`LEML` with unknown cells.
 
     >>> choose_estimator(np.eye(2), Labels([[1, 0], [0, 1]])).estimator
     BinaryRelevance(loss='squared')
     """
+    if X.shape[1] * labels.shape[1] > MAX_WEIGHTS:
+        return Choice(OneClassMF(n_jobs=n_jobs) if labels.complete else LEML(n_jobs=n_jobs))
     if not labels.complete:
         return Choice(BinaryRelevance(n_jobs=n_jobs))
     estimator = BinaryRelevance(loss="squared", n_jobs=n_jobs)
