@@ -55,7 +55,8 @@ def _one_line_errors() -> Iterator[None]:
         context = error.ctx
         command = "labelgap" if context is None else context.command_path
         message = error.format_message().rstrip(".") + _quote_input(error)
-        typer.echo(f"labelgap: {message}. Try `{command} --help`.", err=True)
+        end = "" if message.endswith("?") else "."
+        typer.echo(f"labelgap: {message}{end} Try `{command} --help`.", err=True)
         raise typer.Exit(2) from error
 
 

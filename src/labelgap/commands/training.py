@@ -164,8 +164,8 @@ def describe_quality(model: Any, labels: Labels) -> dict[str, str]:
         f", {quality['labels_per_row']:.1f} labels a row, {1 - quality['rows_with_label']:.0%} of rows without one"
     )
     if written.overall < 1:
-        number = labels.positives.nnz * (1 / written.overall - 1)
-        line += f"; {'about' if written.identified else 'at most'} {round_count(number):,} tags look forgotten"
+        word, share = ("about", written.overall) if written.identified else ("at most", written.low)
+        line += f"; {word} {round_count(labels.positives.nnz * (1 / share - 1)):,} tags look forgotten"
     return {f"on unseen {rows}": line}
 
 
