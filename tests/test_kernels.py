@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import reference_kernels as reference
-from labelgap.kernels import cpu, get_backend
+from labelgap.kernels import cpu, exact_gram, get_backend
 from labelgap.losses import LOSSES, CellFunctions, Loss
 from labelgap.runtime import threads
 
@@ -188,6 +188,16 @@ def test_a_loss_defined_elsewhere_compiles_with_its_parameters():
     A, B, H = cpu.prepare(np.ones((1, 1)), float), np.ones((1, 1)), np.ones((1, 1))
     assert cpu.cells_value(Shifted(2.0), A, B, H) == 2.0
     assert cpu.cells_value(Shifted(3.5), A, B, H) == 3.5
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("shape", [(5000, 40), (30, 4), (0, 3)], ids=str)
+def test_gram_matrices_in_float64(shape, dtype):
+    rng = np.random.default_rng(1)
+    A, weights = rng.standard_normal(shape).astype(dtype), rng.random((shape[0], 1))
+    exact = A.astype(float)
+    np.testing.assert_allclose(exact_gram(A, 0.5), 0.5 * exact.T @ exact, rtol=1e-12, atol=1e-9)
+    np.testing.assert_allclose(exact_gram(A, weights), exact.T @ (weights * exact), rtol=1e-12, atol=1e-9)
 
 
 def test_results_do_not_depend_on_threads():

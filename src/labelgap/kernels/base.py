@@ -259,11 +259,13 @@ GRAM_BLOCK_ROWS = 1 << 16  # of a tensor that are converted at a time
 
 
 def exact_gram(A: Any, weights: Any = 1.0) -> Any:
-    """Return Aᵀ diag(weights) A in float64; weights are a number or a column. Tensors are converted in blocks.
+    """Return Aᵀ diag(weights) A in float64; weights are a number or a column. Large arrays are converted in blocks.
 
     >>> exact_gram(np.ones((2, 1), np.float32), 3.0)
     array([[6.]])
     """
+    if isinstance(A, np.ndarray):
+        return get_backend("cpu").exact_gram(A, weights)  # type: ignore[attr-defined]
     xp, rows = namespace(A), A.shape[0]
     if array_api_compat.is_torch_array(A) and rows > GRAM_BLOCK_ROWS:
         blocks = [slice(start, start + GRAM_BLOCK_ROWS) for start in range(0, rows, GRAM_BLOCK_ROWS)]

@@ -27,6 +27,7 @@ MAX_RANGES = 128  # enough for many threads, and for fast threads to take over w
 MIN_SHARED_PRODUCT = 1 << 22  # multiply-adds of a dense product that several threads compute
 MIN_RESULT_ROWS = 1 << 10  # of AᵀB, to split the rows of the result instead of the sum
 MAX_PRODUCT_CHUNKS = 32
+GRAM_BLOCK_ROWS = 1 << 10  # that are converted to float64 at a time
 MAX_BLOCK_BYTES = 1 << 25  # of a block of scores, which then stays near the last-level cache
 MIN_BLOCK_ROWS = 16
 CACHED_BYTES = 1 << 22  # of the rows of a dense factor that sparse rows meet at a time
@@ -207,6 +208,24 @@ def matmul_t(A: NDArray, B: NDArray) -> NDArray:
         return matmul(A.T, B)
     parts = map_ranges(lambda start, stop: A[start:stop].T @ B[start:stop], _product_chunks(len(A), work))
     return sum(parts[1:], parts[0])
+
+
+def exact_gram(A: NDArray, weights: Any) -> NDArray:
+    """Return Aᵀ diag(weights) A in float64, as a sum over blocks of rows that are converted one by one."""
+
+    def add_blocks(start: int, stop: int) -> NDArray:
+        total = np.zeros((A.shape[1], A.shape[1]))
+        for first in range(start, stop, GRAM_BLOCK_ROWS):
+            block = slice(first, min(first + GRAM_BLOCK_ROWS, stop))
+            exact = A[block].astype(np.float64, copy=False)
+            total += exact.T @ (weights[block] * exact if np.ndim(weights) else exact)
+        return total
+
+    work = A.shape[0] * A.shape[1] ** 2
+    bounds = [0, len(A)] if work < MIN_SHARED_PRODUCT else _product_chunks(len(A), work)
+    parts = map_ranges(add_blocks, bounds)
+    total = sum(parts[1:], parts[0])
+    return total if np.ndim(weights) else weights * total
 
 
 def _product_chunks(n: int, work: int) -> list[int]:
