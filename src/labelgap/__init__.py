@@ -6,6 +6,7 @@ Names are loaded when they are first used, so that ``import labelgap`` costs nex
 from __future__ import annotations
 
 from importlib import import_module as _import_module
+from typing import Any as _Any
 
 __version__ = "0.1.0"
 
@@ -66,7 +67,7 @@ _HOMES = {
 __all__ = ["__version__", *sorted(_HOMES)]
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> _Any:
     if name in _HOMES:
         value = getattr(_import_module(f"labelgap.{_HOMES[name]}"), name)
         globals()[name] = value
