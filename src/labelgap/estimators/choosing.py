@@ -43,7 +43,8 @@ class HeldOutPart(NamedTuple):
 class Choice(NamedTuple):
     """A chosen estimator, unfitted, with the weight of the prior, and the candidates with their scores.
 
-    ``score_held_out`` returns the parts of held-out rows with their scores by the chosen one; None without a search.
+    ``score_held_out`` returns the parts of held-out rows with their scores by the chosen one; None if a calibration
+    needs fits of its own.
     """
 
     estimator: MultiLabelEstimator
@@ -81,7 +82,8 @@ def choose_estimator(X: Any, labels: Labels, *, prior: Any = None, n_jobs: int |
     search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels())
     alpha, power, weight = search.run()
     estimator.set_params(alpha=alpha, frequency_power=power)
-    score_held_out = partial(search.score_held_out, alpha, power, weight)
+    # One fold of rough solutions is enough for a choice, and too little for a calibration.
+    score_held_out = partial(search.score_held_out, alpha, power, weight) if search.is_exact else None
     return Choice(estimator, weight, tuple(search.report), score_held_out)
 
 
@@ -97,6 +99,7 @@ class RidgeSearch:
         self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
         first = settings._replace(alpha=ALPHAS[FIRST_ALPHA], tol=SEARCH_TOL)
         self._ridge = FoldRidge(X, labels, first, kernels, prior)
+        self.is_exact = self._ridge.is_exact
         self._folds = self._split()
         self._parts: dict[float, list[RidgeParts]] = {}  # of the best penalty so far
         self.report: list[dict[str, float]] = []
@@ -169,7 +172,7 @@ class RidgeSearch:
         n, n_labels = self.labels.shape
         limit = int(np.clip(MAX_CELLS // n_labels, MIN_SEARCH_ROWS, MAX_HELD_OUT))
         size = min(-(-n // N_FOLDS), limit)
-        n_folds = min(-(-limit // size), N_FOLDS) if self._ridge.is_exact else 1
+        n_folds = min(-(-limit // size), N_FOLDS) if self.is_exact else 1
         order = np.random.RandomState(SEED).permutation(n)
         return [np.sort(order[start : start + size]) for start in range(0, min(n_folds * size, n), size)]
 

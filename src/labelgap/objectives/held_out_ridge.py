@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,11 @@ class HeldOutRidge:
                 predictions[:, columns] = predict(W, targets, targets - held_out.times(W))
         return predictions
 
+    @cached_property
+    def _inverse(self) -> NDArray[np.float64]:
+        """The lower triangle of (XXᵀ + αI)⁻¹, which all folds share."""
+        return scipy.linalg.lapack.dpotri(self._factor[0], lower=self._factor[1])[0]
+
     def _bind(self, X: Any) -> Features:
         return Features(X, self.kernels, self.dtype, constant=self.constant)
 
@@ -124,10 +130,7 @@ class HeldOutRidge:
             system = -(half.T @ half)
             system.flat[:: len(system) + 1] += 1
         else:  # I − H = α (XXᵀ + αI)⁻¹
-            units = np.zeros((n, len(rows)))
-            units[rows, np.arange(len(rows))] = 1
-            half = scipy.linalg.solve_triangular(factor, units, lower=lower, overwrite_b=True, check_finite=False)
-            system = self.alpha * (half.T @ half)
+            system = self.alpha * self._inverse[np.maximum.outer(rows, rows), np.minimum.outer(rows, rows)]
         system_factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
 
         def predict(W: NDArray, targets: NDArray, residuals: NDArray) -> NDArray:
