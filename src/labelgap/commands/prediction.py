@@ -182,19 +182,28 @@ def _estimate_true(model: Any, X: Any, labels: Labels, written_share: str) -> di
     """Return estimates of the metrics of the true labels, each with its 95 % interval."""
     written, bounds = _parse_written_share(model, written_share)
     metrics = corrected_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_), written, bounds)
-    for rows in row_blocks(*labels.shape):
-        scores = model.decision_function(X[rows])
-        batch = Batch(labels[rows], scores)
-        ranked = (
-            Batch(labels[rows], model.predict_topk(X[rows], min(5, model.n_labels_))) if labels.complete else batch
-        )
-        for metric in metrics.values():
-            metric.observe(ranked if metric.depth else batch)
+    blocks = ((labels[rows], model.decision_function(X[rows])) for rows in row_blocks(*labels.shape))
+    depth = max(metric.depth for metric in metrics.values())
+    if labels.complete:  # labels are ranked by their scores, whatever the thresholds
+        for Y_true, scores in score_batches(model, X, labels, depth):
+            _observe(metrics, Batch(Y_true, scores), ranking=True)
+    for Y_true, scores in blocks:
+        batch = Batch(Y_true, scores)
+        _observe(metrics, batch, ranking=False)
+        if not labels.complete:
+            _observe(metrics, batch, ranking=True)
     values: dict[str, Any] = {}
     for name, metric in metrics.items():
         values[f"{name} of true labels"] = round(metric.compute(), 6)
         values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
     return values
+
+
+def _observe(metrics: dict[str, Any], batch: Batch, ranking: bool) -> None:
+    """Add a batch to the metrics that rank labels, or to the others."""
+    for metric in metrics.values():
+        if (metric.depth > 0) == ranking:
+            metric.observe(batch)
 
 
 def _parse_written_share(model: Any, text: str) -> tuple[Any, tuple[float, float] | None]:

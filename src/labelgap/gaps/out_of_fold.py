@@ -76,7 +76,7 @@ def choose_probable_cells(
         raise ValueError(
             f"probabilities has shape {np.shape(probabilities)} and Y {tuple(labels.shape)}; pass one for each cell."
         )
-    matrix = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities, np.float64)
+    matrix: Any = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities, np.float64)
     parts = []
     for rows in row_blocks(*labels.shape):
         block = matrix[rows].toarray().astype(np.float64) if sp.issparse(matrix) else matrix[rows]

@@ -35,7 +35,7 @@ def corrected_metrics(
     >>> list(corrected_metrics([1, 3], 0.8))
     ['P@1', 'P@3', 'nDCG@1', 'nDCG@3', 'recall@1', 'recall@3', 'micro F1']
     """
-    kinds = {"P": CorrectedPrecisionAtK, "nDCG": CorrectedNDCGAtK, "recall": CorrectedRecallAtK}
+    kinds: dict[str, Any] = {"P": CorrectedPrecisionAtK, "nDCG": CorrectedNDCGAtK, "recall": CorrectedRecallAtK}
     ks = tuple(ks)
     metrics: dict[str, CorrectedAtK | CorrectedF1] = {
         f"{name}@{k}": kind(k, written, written_range) for name, kind in kinds.items() for k in ks
@@ -288,7 +288,7 @@ def clip_estimate(metric: Any, value: float, error: float) -> float:
             f"{metric!r} is {value:.3f} with a standard error of {error:.3f}, and no true value exceeds 1: the "
             "written labels contradict `written`, which is too small, or some written labels are wrong."
         )
-    return min(value, 1.0)
+    return float(min(value, 1.0))
 
 
 def join_bounds(estimates: list[tuple[float, float]]) -> Bounds:
