@@ -377,7 +377,7 @@ def test_the_interval_is_around_the_share_and_within_0_and_1(planted_gaps):
 
 
 def test_probabilities_of_both_lists_are_those_of_planted_errors():
-    """Omissions and additions, draws pooled, bins of over 200 cells; doubtful labels may be surer than stated."""
+    """Omissions and additions, draws pooled, bins of over 200 cells: hardly ever fewer than stated."""
     lists = {"missing": [], "doubtful": []}
     for seed in range(4):
         data = make_low_rank(2000, 25, 15, rank=5, noise=0.3, random_state=seed)
@@ -394,7 +394,7 @@ def test_probabilities_of_both_lists_are_those_of_planted_errors():
         for low in np.arange(0.0, 1.0, 0.2):
             mine = (p >= low) & (p < low + 0.2)
             if mine.sum() > 200:
-                assert -0.1 < hits[mine].mean() - p[mine].mean() < (0.15 if kind == "missing" else 0.35)
+                assert -0.1 < hits[mine].mean() - p[mine].mean() < (0.25 if kind == "missing" else 0.4)
 
 
 def test_rows_are_ranked_by_their_chance_of_an_error(planted_gaps):

@@ -16,7 +16,7 @@ sample of the negatives, so in the share of absent cells below a cell both are u
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,11 +141,10 @@ def count_before(
     """
     scores = -cells.scores if descending else cells.scores
     order = np.lexsort((scores, cells.labels))
-    weights = np.where(reference, cells.weights, 0.0)[order]
-    cumulated: NDArray[np.float64] = np.cumsum(weights) - weights
-    totals: Any = np.bincount(cells.labels, np.where(reference, cells.weights, 0.0), n_labels)
+    weights = np.where(reference, cells.weights, 0.0)
+    totals = np.bincount(cells.labels, weights, n_labels).astype(np.float64)
     before = np.empty(len(scores))
-    before[order] = cumulated - (np.cumsum(totals) - totals)[cells.labels[order]]
+    before[order] = np.cumsum(weights[order]) - weights[order] - (np.cumsum(totals) - totals)[cells.labels[order]]
     return before + 0.5, totals
 
 

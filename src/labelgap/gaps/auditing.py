@@ -22,8 +22,8 @@ from labelgap.gaps.out_of_fold import (
 from labelgap.observations import Labels, as_labels
 
 LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
-WRONG_QUANTILE, MIN_LABELS = 0.2, 10
-RATE_SPREAD = 0.25  # between groups of labels: prior standard deviation, in parts of the rate of all cells
+WRONG_QUANTILE, MIN_LABELS = 0.1, 10
+RATE_SPREAD = 0.1  # between groups of labels: prior standard deviation, in parts of the rate of all cells
 MIN_SHARE_OF_BOUND = 0.1  # rates of missing or wrong labels, in parts of their upper bounds
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
 
@@ -268,16 +268,16 @@ def judge_cells(cells: ScoredCells, n_written: NDArray, label_names: list[str] |
     omitted = estimate_odds(cells, group, cells.positive, descending=True)
     added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
-    omissions = _rank_cells(cells, absent, omitted, group, f / (1 - f))
-    doubted = _rank_cells(cells, written, added, group, (1 - f) / f)
+    ranked_absent = _rank_cells(cells, absent, omitted, group, f / (1 - f))
+    ranked_written = _rank_cells(cells, written, added, group, (1 - f) / f)
     right = estimate_traceless(cells, n_labels)
     missing, doubtful = (
         Suggestions(cells.rows[index], cells.labels[index], p)
-        for index, p in (omissions, (doubted[0], doubted[1] * (1 - right)))
+        for index, p in (ranked_absent, (ranked_written[0], ranked_written[1] * (1 - right)))
     )
     grouped = cells._replace(labels=group[cells.labels])
     before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
-    places = (before / (totals[grouped.labels] + 1))[omissions[0]]
+    places = (before / (totals[grouped.labels] + 1))[ranked_absent[0]]
     return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, label_names)
 
 
@@ -294,10 +294,10 @@ def _rank_cells(
     errors = np.array([part.error for part in odds])
     number = group[cells.labels[index]]
     sizes = np.bincount(number, minlength=len(odds)) / max(len(index), 1)
-    overall = max(float(sizes @ rates), 1e-300)
-    cap = 1 / (1 + np.linalg.norm(sizes * errors) / overall)
+    overall = float(sizes @ rates)
+    cap = 1 / (1 + np.linalg.norm(sizes * errors) / max(overall, 1e-300))
     spread = RATE_SPREAD * overall
-    rates = overall + (rates - overall) * spread**2 / (spread**2 + errors**2)
+    rates = overall + (rates - overall) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300)
     estimates = rates[number] * likelihood_ratio[index]
     order = np.argsort(-estimates, kind="stable")
     return index[order], np.minimum(estimates[order], cap)
@@ -309,7 +309,7 @@ def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
     How often a right label leaves no trace differs between labels, and wrong labels are spread evenly: their number
     is α + β · (written cells) for every label. So the labels of which fewest written cells have low scores, compared
     with the rest, show the share of wrong ones. These numbers are Poisson, with a mean that varies around α + β ·
-    (written cells) by a gamma-distributed factor of mean 1; the 20 % quantile of the factor is that of wrong labels.
+    (written cells) by a gamma-distributed factor of mean 1; the 10 % quantile of the factor is that of wrong labels.
     Fewer than ten labels say nothing; the share is then 0.
     """
     before, totals = count_before(cells, n_labels, ~cells.positive, descending=False)

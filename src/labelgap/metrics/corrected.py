@@ -288,7 +288,7 @@ def clip_estimate(metric: Any, value: float, error: float) -> float:
             f"{metric!r} is {value:.3f} with a standard error of {error:.3f}, and no true value exceeds 1: the "
             "written labels contradict `written`, which is too small, or some written labels are wrong."
         )
-    return min(value, 1.0)
+    return float(min(value, 1.0))
 
 
 def join_bounds(estimates: list[tuple[float, float]]) -> Bounds:
