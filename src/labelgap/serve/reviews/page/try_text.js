@@ -70,11 +70,10 @@ export class TryView {
   draw(labels) {
     const calibrated = labels.every(({ probability }) => typeof probability === "number");
     const largest = calibrated ? 1 : Math.max(...labels.map(({ score }) => Math.abs(score ?? 0)), 1e-9);
-    const format = (score) => (score === null ? "–" : formatWeight(score));
     const rows = labels.map(({ label, score, probability }) => el("li", { class: score > 0 ? "yes" : "no" },
       el("div", { class: "scored" }, el("strong", {}, label),
         track(weightBar(calibrated ? probability : score ?? 0, largest)),
-        el("span", { class: "weight" }, calibrated ? percent(probability) : format(score)),
+        el("span", { class: "weight" }, calibrated ? percent(probability) : score === null ? "–" : formatWeight(score)),
         el("span", { class: "answer" }, score > 0 ? "yes" : "no"))));
     refill(this.predictions, rows);
     const predicted = labels.filter(({ score }) => score > 0).map(({ label }) => label);
