@@ -11,7 +11,7 @@ from labelgap.runtime import compile_loops
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-MAX_SHORT_SUM = 128  # non-zeros that are summed in the type of the factors
+MAX_SHORT_SUM = 64  # non-zeros that are summed in the type of the factors
 compiled: Any = compile_loops(fastmath=FAST, error_model="numpy")
 # Sums in the order of the source: equal rows get equal scores wherever they are, and tie.
 in_order: Any = compile_loops(error_model="numpy")
