@@ -152,7 +152,7 @@ def load_with_answers(page, path, answer):
 
 def wait_for_text(page, where, text):
     page.wait_for_function(
-        "([where, text]) => document.querySelector(where)?.innerText.includes(text)", arg=[where, text]
+        "([where, text]) => document.querySelector(where)?.textContent.includes(text)", arg=[where, text]
     )
 
 
@@ -233,7 +233,7 @@ def test_an_undo_shows_what_holds_then(page, server):
     press(page, "u")
     assert shown_card(page) == card
     wait_for_text(page, ".verdict", "Current verdict: added")
-    wait_for_text(page, ".chips", card[1])
+    wait_for_text(page, ".chips[aria-label=Labels]", card[1])
 
 
 def test_an_undo_that_comes_too_late_says_so(page, server):

@@ -165,7 +165,7 @@ def test_candidates_lie_within_the_papers_bounds_in_our_scale(name):
     assert [params[n] for n in fixed] == [7, ("P@5",), 0.2, 15, 3]
     theirs = {
         "weights": 2.0 ** np.arange(-9, 1) if "w" in name else np.ones(1),
-        "alphas": 2.0 ** np.arange(-6, 6.5, 0.5),
+        "alphas": 2.0 ** np.arange(-6, 7),
         "graph_alphas": 2.0 ** np.arange(-6, 11),
     }
     assert all(len(params[n]) == len(grid) for n, grid in theirs.items())

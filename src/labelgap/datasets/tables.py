@@ -114,7 +114,7 @@ def find_columns(path: PathLike, names: Iterable[str], columns: Collection[str])
 def list_columns(columns: Collection[str]) -> str:
     """Return the names of columns for an error message; of many the first.
 
-    >>> list_columns(["id", "text"]), list_columns([str(i) for i in range(1000)])[-22:]
+    >>> list_columns(["id", "text"]), list_columns([str(i) for i in range(1000)])[-23:]
     ("'id', 'text'", "'48', '49' and 950 more")
     """
     more = f" and {len(columns) - MAX_LISTED} more" if len(columns) > MAX_LISTED else ""

@@ -166,7 +166,7 @@ def spmm(A: CSR, B: NDArray) -> NDArray:
     B = np.ascontiguousarray(B)
     check_factors(A, None, B)
     out, width = np.empty((A.shape[0], B.shape[1]), B.dtype), _choose_width(A, B)
-    position = A.indptr[:-1].copy() if width < len(B) else A.indptr
+    position = A.indptr[:-1].copy()  # where each row has got to; the bounds themselves may be read-only
     for first in range(0, max(1, len(B)), width):
         loop = partial(loops.spmm, *A.arrays, B, out, position, first, first + width)
         map_ranges(loop, A.ranges(B.shape[1] * min(width, len(B)) // max(1, len(B))))
