@@ -202,7 +202,7 @@ CHECKED = [
     LabelwiseSVM(C="cv", Cs=[0.1, 1.0], n_folds=2),
     MC1CV(mu=1e-2, label_weights=[1.0], n_folds=2),
     MCbCV(mu=1e-2, label_weights=[0.1, 1.0], n_folds=2),
-    OneClassMFCV(weights=[0.5], alphas=[0.1, 1.0], max_iter=3, n_splits=1, dtype="float64"),
+    OneClassMFCV(weights=[0.5], alphas=[0.1, 1.0], max_iter=3, n_splits=1, dtype="float64", random_state=0),
     MC1(mu=1e-2),
     MCb(mu=1e-2, solver="fpc"),
     MCb(mu=1e-2, solver="factored"),
