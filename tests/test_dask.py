@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from labelgap import LEML, OneClassMF, OneClassMFCV
+from labelgap import LEML, LocalLEML, OneClassMF, OneClassMFCV, Tagger, load
 from labelgap.kernels import get_backend
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
@@ -61,6 +61,21 @@ def test_a_search_runs_its_candidates_on_the_cluster(planted, client):
     grid = {"alphas": [0.1], "weights": [0.5], "n_splits": 1}
     ours, plain = (OneClassMFCV(2, **grid, **options, device=d).fit(data.X, data.Y) for d in ("dask", "cpu"))
     assert ours.best_params_ == plain.best_params_
+    np.testing.assert_allclose(ours.decision_function(data.X), plain.decision_function(data.X), rtol=1e-6, atol=1e-8)
+
+
+def test_a_tagger_that_was_fitted_on_a_cluster_is_used_without_one(client, tmp_path):
+    texts = ["cake oven", "cake flour", "steak grill", "grill bacon"] * 5
+    tags = [["baking"], ["baking"], ["meat"], ["meat"]] * 5
+    Tagger(LEML(2, max_iter=1, tol=0.0, random_state=0, device="dask")).fit(texts, tags).save(tmp_path / "model")
+    assert load(tmp_path / "model").predict_tags(["a grill"], 1) == [["meat"]]
+
+
+def test_local_models_are_fitted_on_the_cluster(planted, client):
+    data, options = planted(n=60), {"n_clusters": 2, "n_learners": 1, "tol": 0.5, "dtype": "float64"}
+    ours, plain = (
+        LocalLEML(2, random_state=0, device=device, **options).fit(data.X, data.Y) for device in ("dask", "cpu")
+    )
     np.testing.assert_allclose(ours.decision_function(data.X), plain.decision_function(data.X), rtol=1e-6, atol=1e-8)
 
 
