@@ -596,7 +596,8 @@ def reproduce(
         Path | None, typer.Option(help="Only write a page that summarises the results in this folder.")
     ] = None,
     run_all: Annotated[
-        bool, typer.Option("--all", help="Make all fits that --folder does not have, cheapest first.")
+        bool,
+        typer.Option("--all", help="Make all fits that --folder does not have, cheapest per number first."),
     ] = False,
     folder: Annotated[Path, typer.Option(help="Folder of --all; it keeps each fit as soon as it ends.")] = Path(
         "docs/results"
