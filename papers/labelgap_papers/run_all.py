@@ -1,4 +1,4 @@
-"""All experiments, cheapest fit per number first, with a journal that the next run continues and a page of results."""
+"""All experiments, cheapest fit per number first, with a journal that the next run continues and a page."""
 
 from __future__ import annotations
 
