@@ -13,7 +13,8 @@ from sklearn.pipeline import make_pipeline
 
 from labelgap import LEML, BinaryRelevance, Labels, OneClassMF, Tagger, load
 from labelgap.estimators import choosing
-from labelgap.estimators.tagger import learn_words, plain_text
+from labelgap.estimators.tagger import learn_words
+from labelgap.portable import plain_text
 from labelgap.persistence import ModelFileError
 
 WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}

@@ -437,6 +437,20 @@ def inspect(
 
 
 @app.command()
+def export(
+    path: Annotated[Path, typer.Argument(callback=check_model, help="Model file of texts.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write tagger.py and tagger.npz to.")],
+) -> None:
+    """Write a tagger that runs with Python and NumPy alone."""
+    with exit_on_error():
+        from labelgap.estimators import export as export_model
+        from labelgap.inputs import open_model
+
+        export_model(open_model(path), folder)
+        print(f"Wrote {folder / 'tagger.py'} and {folder / 'tagger.npz'}.")
+
+
+@app.command()
 def convert(
     source: Annotated[Path, typer.Argument(callback=check_data, help="File of features and labels.")],
     target: Annotated[Path, typer.Argument(help="File to write, in the format of its ending.")],

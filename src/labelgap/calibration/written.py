@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelgap.calibration.curves import MIN_PROBABILITY
+from labelgap.portable import MIN_PROBABILITY
 from labelgap.calibration.scored_cells import ScoredCells
 
 STANDARD_ERRORS_95 = 1.96  # half the width of a 95 % interval

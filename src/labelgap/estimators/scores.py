@@ -15,7 +15,6 @@ from labelgap.observations import Labels
 from labelgap.runtime import row_blocks
 
 MAX_SCORES_PER_BLOCK = 1 << 24
-SMALL_MARGIN = 1e-6  # decision value of a label that is predicted because it is the best one of its row
 
 
 class Scores(ABC):
