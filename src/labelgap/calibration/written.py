@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelgap.portable import MIN_PROBABILITY
 from labelgap.calibration.scored_cells import ScoredCells
+from labelgap.portable import MIN_PROBABILITY
 
 STANDARD_ERRORS_95 = 1.96  # half the width of a 95 % interval
 LEAST_ERRORS = 3.0  # instead, for the least of several bounds

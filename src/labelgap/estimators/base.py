@@ -572,7 +572,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
 
 
 def find_documentation() -> str:
-    """Return the address of the documentation: the variable ``LABELGAP_DOCS``, or the one that ``make docs`` built."""
+    """Return the address of the documentation: the variable ``LABELGAP_DOCS``, or what ``make docs`` built."""
     built = Path(__file__).parents[3] / "docs" / "_build" / "html"
     return os.environ.get("LABELGAP_DOCS", "").rstrip("/") or (built.as_uri() if built.is_dir() else "")
 

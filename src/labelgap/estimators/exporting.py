@@ -25,9 +25,9 @@ N_PROBES = 20  # rows that check whether scores are linear in the features
 def export(model: Tagger, folder: str | os.PathLike) -> None:
     """Write a tagger to a folder that a program without labelgap can use: ``tagger.py`` and ``tagger.npz``.
 
-    ``tagger.py`` needs Python and NumPy; :class:`~labelgap.portable.PortableTagger` is its class. Scores must be linear
-    in the words of a text, s = x W + b, as those of :class:`~labelgap.BinaryRelevance`, :class:`~labelgap.LEML` and
-    :class:`~labelgap.OneClassMF` are.
+    ``tagger.py`` needs Python and NumPy; :class:`~labelgap.portable.PortableTagger` is its class. Scores must be
+    linear in the words of a text, s = x W + b, as those of :class:`~labelgap.BinaryRelevance`,
+    :class:`~labelgap.LEML` and :class:`~labelgap.OneClassMF` are.
 
     Parameters
     ----------
@@ -80,17 +80,15 @@ def _find_weights(model: Tagger) -> tuple[NDArray, NDArray]:
     """Return W and b with s = x W + b from the scores of unit rows; raise ValueError if scores are not linear."""
     d, n_labels, inner = len(model.idf_), model.n_labels_, model.model_
     if d * n_labels > MAX_WEIGHTS:
-        raise ValueError(
-            f"The model has {d} words × {n_labels} labels; an export holds at most {MAX_WEIGHTS} weights."
-        )
+        raise ValueError(f"The model has {d} words × {n_labels} labels; an export has at most {MAX_WEIGHTS} weights.")
     intercept = inner._scores(sp.csr_array((1, d), dtype=inner.dtype)).dense()[0]
     weights = inner._scores(sp.eye_array(d, format="csr", dtype=inner.dtype)).dense() - intercept
     probes = sp.random_array((N_PROBES, d), density=min(1.0, 50 / d), format="csr", rng=0).astype(inner.dtype)
     scores, linear = inner._scores(probes).dense(), probes @ weights + intercept
     if not np.allclose(scores, linear, atol=1e-3 * np.abs(scores).max()):
         raise ValueError(
-            f"{type(inner).__name__} cannot be exported: its scores are not linear in the words; use BinaryRelevance, "
-            "LEML or OneClassMF."
+            f"{type(inner).__name__} cannot be exported: its scores are not linear in the words; "
+            "use BinaryRelevance, LEML or OneClassMF."
         )
     return weights, intercept
 

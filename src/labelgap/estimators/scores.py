@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
+from labelgap.portable import SMALL_MARGIN
 from labelgap.runtime import row_blocks
 
 MAX_SCORES_PER_BLOCK = 1 << 24
