@@ -44,9 +44,9 @@ def export(model: Tagger, folder: str | os.PathLike) -> None:
     Examples
     --------
     >>> import tempfile
-    >>> from labelgap import Tagger, LEML
+    >>> from labelgap import BinaryRelevance, Tagger
     >>> from labelgap.portable import PortableTagger
-    >>> tagger = Tagger(LEML(1), min_count=1).fit(["crisp cookies", "smoked bacon"], [["baking"], ["meat"]])
+    >>> tagger = Tagger(BinaryRelevance(), min_count=1).fit(["crisp cookies", "smoked bacon"], [["baking"], ["meat"]])
     >>> with tempfile.TemporaryDirectory() as place:
     ...     export(tagger, place)
     ...     PortableTagger(f"{place}/tagger.npz").predict_tags(["smoked bacon"], 1)
