@@ -1,8 +1,8 @@
 """Folders of row shards: datasets that are read through memory-mapped files, or file by file.
 
 :func:`write_shards` makes a folder of ``shards.json`` (shapes, names, the first row of each shard) and .npy files
-with the rows of all shards, one after the other. :func:`read_shards` maps them, so that neither a fit nor a prediction
-needs memory for the features. A folder of files in any other format of :mod:`labelgap.datasets` has a shard in each.
+with the rows of all shards, one after the other. :func:`read_shards` maps them, so that neither a fit nor a
+prediction needs memory for the features. A folder of files in any other format of :mod:`labelgap.datasets` has a shard in each.
 """
 
 from __future__ import annotations

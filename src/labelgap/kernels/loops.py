@@ -87,7 +87,7 @@ def _add_rows(indices, data, B, row, p, last):
 
 @compiled
 def transpose(indptr, indices, data, position, t_indices, t_data, start, stop):
-    """Write the columns from ``start`` to ``stop`` to the transpose; ``position`` has the next cell of each column."""
+    """Write the columns from ``start`` to ``stop`` to the transpose; ``position`` has the next cell of each."""
     for i in range(indptr.shape[0] - 1):
         for p in range(indptr[i], indptr[i + 1]):
             j = indices[p]
