@@ -1,6 +1,6 @@
 """Memory and time of LEML on a folder of shards whose features are larger than the memory that the fit takes.
 
-``python -m benchmarks.out_of_core --rows 2000000 --features 1000000 --labels 500000 --folder BIG`` generates the shards
+``python -m benchmarks.out_of_core --rows 2000000 --features 1000000 --labels 500000 --folder BIG`` generates shards
 (random columns, no signal: only time and memory mean something), fits ``--alternations`` alternations of LEML and
 predicts 1,000 rows. It prints the bytes of X, the peak of anonymous memory (mapped files do not count) above that
 before the fit, and the seconds of an alternation.

@@ -11,7 +11,7 @@ from typing import Any
 
 from labelgap import __version__
 from labelgap.checkpoints import checkpointing
-from labelgap.datasets.shards import HEADER, is_shard_folder
+from labelgap.datasets.shard_folders import HEADER, is_shard_folder
 from labelgap.datasets.tables import guess_table_format
 
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from labelgap.commands.outputs import check_output, compute_checksum
 from labelgap.datasets import read, write, write_records
-from labelgap.datasets.shards import read_files, split_table, write_shards
+from labelgap.datasets.shard_folders import read_files, split_table, write_shards
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
 from labelgap.estimators import Tagger

@@ -6,7 +6,7 @@ from labelgap.datasets.formats import read, read_npz, write, write_npz
 from labelgap.datasets.interactions import Interactions, load_interactions
 from labelgap.datasets.records import Dataset, Table
 from labelgap.datasets.registry import DatasetInfo, list_datasets, load_dataset
-from labelgap.datasets.shards import read_shards, write_shards
+from labelgap.datasets.shard_folders import read_shards, write_shards
 from labelgap.datasets.synthetic import (
     CompletionData,
     PlantedData,

@@ -177,7 +177,7 @@ def load_arrays(path: PathLike) -> dict[str, NDArray[Any]]:
 
 
 def _read_shards(path: PathLike) -> Table:
-    from labelgap.datasets.shards import read_shards  # it reads files of all formats
+    from labelgap.datasets.shard_folders import read_shards  # it reads files of all formats
 
     return read_shards(path)
 
@@ -190,7 +190,7 @@ def _write_shards(
     label_names: Sequence[str] | None = None,
     n_shards: int = 16,
 ) -> None:
-    from labelgap.datasets.shards import split_table, write_shards
+    from labelgap.datasets.shard_folders import split_table, write_shards
 
     names = (None if values is None else list(values) for values in (feature_names, label_names))
     write_shards(path, split_table(Table(X, Y, *names), n_shards))

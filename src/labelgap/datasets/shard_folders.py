@@ -2,7 +2,8 @@
 
 :func:`write_shards` makes a folder of ``shards.json`` (shapes, names, the first row of each shard) and .npy files
 with the rows of all shards, one after the other. :func:`read_shards` maps them, so that neither a fit nor a
-prediction needs memory for the features. A folder of files in any other format of :mod:`labelgap.datasets` has a shard in each.
+prediction needs memory for the features. A folder of files in any other format of :mod:`labelgap.datasets` has a
+shard in each.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from labelgap.datasets.file_io import PathLike
 from labelgap.datasets.formats import guess_format, read
 from labelgap.datasets.records import Matrix, Table, check_names, check_pair, to_canonical_csr
 from labelgap.datasets.tables import list_files
-from labelgap.kernels.mapped import PARTS, map_array, open_matrix, split_rows_evenly
+from labelgap.kernels.mapped import PARTS, MappedMatrix, map_array, open_matrix, split_rows_evenly
 
 HEADER = "shards.json"
 FORMAT = 1
@@ -46,7 +47,7 @@ def read_shards(path: PathLike) -> Table:
             write_shards(copy, read_files(folder))
             table = read_shards(copy)
             for matrix in table[:2]:  # the files stay mapped, and vanish with the matrices
-                if sp.issparse(matrix):
+                if isinstance(matrix, MappedMatrix):
                     matrix.source = None
             return table
     header = read_shard_header(folder)
