@@ -452,18 +452,32 @@ def export(
 
 @app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(callback=check_data, help="File of features and labels.")],
-    target: Annotated[Path, typer.Argument(help="File to write, in the format of its ending.")],
+    source: Annotated[
+        Path, typer.Argument(callback=check_data, help="File of features and labels, or a folder of such files.")
+    ],
+    target: Annotated[
+        Path, typer.Argument(help="File to write, in the format of its ending; with --shards a folder.")
+    ],
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Write a folder of so many row shards, which fit, predict, evaluate and audit read without loading "
+            "it; of a folder, each file becomes a shard.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Convert features and labels to another file format. Formats are XMC text, svmlight, ARFF and npz.
+    """Convert features and labels to another file format. Formats are XMC text, svmlight, ARFF, npz and shards.
 
     labelgap convert train.arff train.txt.gz
+
+    labelgap convert train.txt train-shards --shards 16
     """
     with exit_on_error():
         from labelgap.commands import prediction
 
-        print_values(prediction.convert(source, target), json)
+        print_values(prediction.convert(source, target, shards), json)
 
 
 @app.command()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from labelgap.kernels import loops
 from labelgap.kernels.base import CellLoss, CellModel, Sparse, Targets, Weights
 from labelgap.kernels.elementwise import CompiledLoss
+from labelgap.kernels.mapped import MappedMatrix, transpose_mapped
 from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
 
 # The number of ranges never depends on the number of threads, so that rounding does not either.
@@ -35,7 +36,7 @@ MIN_CELLS_PER_BLOCK = 32  # non-zeros that a sparse row should have among them
 
 
 class CSR:
-    """CSR matrix that computes its transpose when it is first used."""
+    """CSR matrix that computes its transpose when it is first used; that of a mapped matrix is mapped."""
 
     def __init__(self, matrix: sp.csr_array, data: NDArray) -> None:
         self.shape: tuple[int, int] = matrix.shape
@@ -43,11 +44,12 @@ class CSR:
         self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, data
         self.arrays = self.indptr, self.indices, self.data
         self._bounds: dict[int, list[int]] = {}
+        self._mapped = matrix if isinstance(matrix, MappedMatrix) and data is matrix.data else None
 
     @cached_property
     def T(self) -> CSR:
         """The transpose, in CSR."""
-        transposed = sp.csr_array(self.matrix().T)
+        transposed = sp.csr_array(self.matrix().T) if self._mapped is None else transpose_mapped(self._mapped)
         return CSR(transposed, transposed.data)
 
     def ranges(self, width: int) -> list[int]:

@@ -86,6 +86,17 @@ def _add_rows(indices, data, B, row, p, last):
 
 
 @compiled
+def transpose(indptr, indices, data, position, t_indices, t_data, start, stop):
+    """Write the columns from ``start`` to ``stop`` to the transpose; ``position`` has the next cell of each."""
+    for i in range(indptr.shape[0] - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            if start <= j < stop:
+                t_indices[position[j]], t_data[position[j]] = i, data[p]
+                position[j] += 1
+
+
+@compiled
 def gram_rows(t_indptr, t_indices, t_data, indptr, indices, data, out, start, stop):
     """Write rows of AᵀA: row f sums the rows of A that have feature f."""
     for f in range(start, stop):

@@ -145,8 +145,10 @@ def progress_bars(**options: Any) -> Iterator[Display]:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def check_file(path: Path) -> None:
-    """Raise FileNotFoundError or IsADirectoryError if the path is not a file."""
+def check_file(path: Path, *, folder: bool = False) -> None:
+    """Raise FileNotFoundError or IsADirectoryError if the path is not a file, or a folder if these are allowed."""
+    if folder and path.is_dir():
+        return
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; pass a file in it.")
     if not path.is_file():
