@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +25,7 @@ LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low 
 WRONG_QUANTILE, MIN_LABELS = 0.1, 10
 MIN_SPREAD, MIN_RATE = 0.1, 0.1  # of rates of groups of labels, in parts of their mean: standard deviation, and rate
 OWN_RATE = 200  # written cells from which on a label has a rate of its own
-CAP_POWER = 4  # of the smooth minimum of a probability and its cap; at the cap it is 2^(−1/4) of it
+CAP_POWER = 12  # of the smooth minimum of a probability and its cap, which keeps the order of cells
 ROW_TEMPERATURE = 0.2
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
 
@@ -301,8 +301,9 @@ def _rank_cells(
     """Return cells in descending order of r, odds × likelihood ratio, and these as probabilities.
 
     The odds of a group are shrunk to their mean, the more the larger their variance is beside that of the true odds
-    of all groups (empirical Bayes). A probability is ``largest`` · (r⁻⁴ + cap⁻⁴)^(−1/4), with about the smaller of r and
-    the cap, which keeps the order; the cap is 1 / (1 + relative variance of the mean): what the data can support.
+    of all groups (empirical Bayes). A probability is ``largest`` times a smooth minimum of r and the
+    cap, (r⁻ᵏ + cap⁻ᵏ)^(−1/k), which keeps the order. The cap is 1 / (1 + relative variance of the mean): what the
+    data can support.
     """
     rates, mean, error = shrink_odds(odds)
     r = rates[group[cells.labels[index]]] * ratio[index]
