@@ -284,8 +284,8 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     missing = _rank_cells(cells, absent, omitted, group, f / (1 - f))
     doubtful = _rank_cells(cells, written, added, group, (1 - f) / f, 1 - right)
     places = _place_among_written(cells, group_labels(n_written))[missing[0]]
-    lists = (Suggestions(cells.rows[index], cells.labels[index], p) for index, p in (missing, doubtful))
-    return Audit(*lists, estimate_written(cells, n_labels), n_written, places, label_names)
+    first, second = (Suggestions(cells.rows[index], cells.labels[index], p) for index, p in (missing, doubtful))
+    return Audit(first, second, estimate_written(cells, n_labels), n_written, places, label_names)
 
 
 def _place_among_written(cells: ScoredCells, group: NDArray) -> NDArray[np.float64]:

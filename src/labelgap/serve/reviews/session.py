@@ -78,7 +78,7 @@ class ReviewSession:
         labels = self.data.apply_reviews(reviews)
         estimator = clone_with_seed(self.data.model, self.seed)
         early = None if self.audited else partial(self._store_audit, labels, reviews, is_part=True)
-        options = {"n_folds": self.folds, "random_state": self.seed, "callback": early}
+        options: dict[str, Any] = {"n_folds": self.folds, "random_state": self.seed, "callback": early}
         self._store_audit(labels, reviews, audit(self.data.texts, labels, estimator, **options), is_part=False)
 
     def _store_audit(self, labels: Labels, reviews: list[Review], result: Audit, *, is_part: bool) -> None:
