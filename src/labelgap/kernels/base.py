@@ -283,7 +283,7 @@ def inner(A: Any, B: Any) -> Any:
     12.0
     """
     if isinstance(A, np.ndarray) and isinstance(B, np.ndarray):
-        return get_backend("cpu").inner(A, B)  # type: ignore[attr-defined]
+        return get_backend("cpu").dot(A, B)  # type: ignore[attr-defined]
     xp = namespace(A)
     return xp.sum(A * B, dtype=xp.float64)
 

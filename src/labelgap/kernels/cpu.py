@@ -211,11 +211,11 @@ def matmul_t(A: NDArray, B: NDArray) -> NDArray:
     return sum(parts[1:], parts[0])
 
 
-def inner(A: NDArray, B: NDArray) -> np.float64:
+def dot(A: NDArray, B: NDArray) -> np.float64:
     """Return ⟨A, B⟩, summed in float64."""
     if A.size < MIN_CELLS_PER_RANGE or A.shape != B.shape or not (A.flags.c_contiguous and B.flags.c_contiguous):
         return (A * B).sum(dtype=np.float64)
-    return np.float64(sum(map_ranges(partial(loops.inner, A.reshape(-1), B.reshape(-1)), _split_cells(A.size, 1))))
+    return np.float64(sum(map_ranges(partial(loops.dot, A.reshape(-1), B.reshape(-1)), _split_cells(A.size, 1))))
 
 
 def column_grams(arrays: tuple[NDArray, ...]) -> NDArray:

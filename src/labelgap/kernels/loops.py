@@ -101,7 +101,7 @@ def column_grams(arrays, start, stop):
 
 
 @compiled
-def inner(x, y, start, stop):
+def dot(x, y, start, stop):
     """Return the float64 sum of x_i y_i."""
     total = 0.0
     for i in range(start, stop):
