@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from labelgap.kernels import Backend, exact_gram, namespace
+from labelgap.kernels import Backend, combine, exact_gram, namespace
 from labelgap.kernels.base import CellLoss
 from labelgap.losses import Loss
 from labelgap.objectives.base import Quadratic, Sum
@@ -342,8 +342,7 @@ class _AllSquaresObjective(Quadratic):
 
     def expand(self, B: Array) -> Model:
         """Return the model without its value, which would take a pass of its own."""
-        gradient = self._multiply(B)
-        gradient -= self.R
+        gradient = combine(self._multiply(B), 1.0, self.R, -1.0)
         return Model(np.nan, gradient, self._multiply, self.curvature(B))
 
     def _multiply(self, S: Array) -> Array:
