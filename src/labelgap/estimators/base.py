@@ -26,11 +26,11 @@ from labelgap.calibration import NotCalibrated, RowCalibration, parse_aim
 from labelgap.calibration.decisions import Meaning
 from labelgap.estimators.calibrating import calibrate_fitted, calibrate_rows
 from labelgap.estimators.fit_callbacks import CallbackSupportMixin, with_fit_task
-from labelgap.estimators.parameters import check_choice, check_dtype, check_k
+from labelgap.estimators.parameters import check_choice, check_dtype, check_k, check_sample_weight
 from labelgap.estimators.scores import Scores, ThresholdedScores
 from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.losses import LOSSES, Loss
-from labelgap.metrics import PrecisionAtK
+from labelgap.metrics.batch import Batch
 from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
 from labelgap.observations.labels import check_distinct_names
 from labelgap.persistence import write_model
@@ -400,10 +400,11 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         """
         return None
 
-    def score(self, X: Any, y: Any, observed: Any = None) -> float:
+    def score(self, X: Any, y: Any, observed: Any = None, *, sample_weight: Any = None) -> float:
         """Return the precision at 1 over known cells; rows without a known positive do not count.
 
         ``y`` holds labels in any form that :meth:`fit` accepts (scikit-learn passes them by this name).
+        ``sample_weight`` holds the weights of the rows in the mean.
         """
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(y, observed)
@@ -411,7 +412,11 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         with threads(self.n_jobs):
             scores = self._scores(X)
             at_known = scores.topk(1) if labels.complete else scores.known(labels)
-        return PrecisionAtK(1).update(labels, at_known).compute()
+        batch = Batch(labels, at_known)
+        counted = batch.n_positives > 0
+        weights = check_sample_weight(sample_weight, len(labels))[counted]
+        hits = batch.ranking(1).hits[counted, 0]
+        return float(np.average(hits, weights=weights)) if weights.any() else float("nan")
 
     def known_scores(self, X: Any, Y: Any, *, ranked: bool = False) -> sp.csr_array:
         """Return the decision values at the known cells of Y, as a sparse matrix with these cells.

@@ -19,7 +19,6 @@ from labelgap.kernels.base import CellLoss
 from labelgap.losses import Loss
 from labelgap.objectives.base import Quadratic, Sum
 from labelgap.objectives.features import Identity
-from labelgap.observations import Labels
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, Scalar, inner
 
 
@@ -402,11 +401,3 @@ class CellsSum:
     def multiply_targets(self, H: Array) -> Array:
         """Return −∂F/∂B at B = 0, the direction of the first step of B."""
         return -self.objective_in_left(H).model(self.zeros(H.shape[1], H.dtype)).gradient
-
-
-def bind_label_cells(labels: Labels, loss: Loss, kernels: Backend, dtype: Any) -> BoundCells:
-    """Bind labels and loss in the cheapest form."""
-    if labels.known is not None:
-        return KnownCells(kernels, loss, kernels.prepare(labels.encode(loss.negative, loss.positive, dtype), dtype))
-    form = AllCellsSquared if loss.quadratic else AllCells
-    return form(kernels, loss, kernels.prepare(labels.positives, dtype))
