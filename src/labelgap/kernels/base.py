@@ -351,7 +351,7 @@ def copy(A: Any) -> Any:
 
 MIN_GRAM_NUMBERS = 1 << 16  # of a tensor that is decomposed by its Gram matrix: Householder's method is slow on GPUs
 MIN_GRAM_CELLS = 1 << 20  # the same of a NumPy array, whose Gram matrix several threads compute
-# Smaller relative pivots of Cholesky's method would cost Q its orthogonality: where the alternative is slow, and else.
+# Smaller relative pivots of Cholesky's method would cost Q its orthogonality: on a GPU, and on the CPU.
 MIN_PIVOT, MIN_CPU_PIVOT = 1e-5, 1e-3
 
 

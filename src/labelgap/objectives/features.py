@@ -59,8 +59,8 @@ class Sketch:
 
     D² = diag(weights), with 1/D² about the diagonal of AᵀA, but for the constant; ``directions`` are D U. The sketch
     finds the few directions that columns of unequal norms do not explain (Frangella, Tropp and Udell 2021, who do not
-    scale). A ridge ρ is ρ · D⁻¹ D² D⁻¹, where D² is replaced by ``squares`` (uᵀD²u of each direction) and ``tail_square`` (its mean over
-    the others).
+    scale). A ridge ρ is ρ · D⁻¹ D² D⁻¹, where D² is replaced by ``squares`` (uᵀD²u of each direction) and
+    ``tail_square`` (its mean over the others).
     """
 
     weights: Array
