@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from labelgap.kernels import Backend, column_grams, column_totals, combine, eigh, exact_gram, matmul, matmul_t, namespace
+from labelgap.kernels import (
+    Backend,
+    column_grams,
+    column_totals,
+    combine,
+    eigh,
+    exact_gram,
+    matmul,
+    matmul_t,
+    namespace,
+)
 from labelgap.solvers.base import Array, LinearMap
 
 # The order up to which an eigendecomposition pays for itself. It takes 12 s at 5,000 on two cores, where a fit by
@@ -47,7 +57,8 @@ class Spectrum:
 class Sketch:
     """AᵀA ≈ D⁻¹ (U diag(values) Uᵀ + tail (I − UUᵀ)) D⁻¹: a Nyström approximation of the scaled matrix D AᵀA D.
 
-    D² = diag(weights), with 1/D² about the diagonal of AᵀA, but for the constant; ``directions`` are D U. The sketch finds the few directions
+    D² = diag(weights), with 1/D² about the diagonal of AᵀA, but for the constant; ``directions`` are D U. The sketch
+    finds the few directions
     that columns of unequal norms do not explain (Frangella, Tropp and Udell 2021, who do not scale). A ridge ρ is
     ρ · D⁻¹ D² D⁻¹, where D² is replaced by ``squares`` (uᵀD²u of each direction) and ``tail_square`` (its mean over
     the others).
