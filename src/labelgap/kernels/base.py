@@ -267,6 +267,9 @@ def exact_gram(A: Any, weights: Any = 1.0) -> Any:
     if isinstance(A, np.ndarray):
         return get_backend("cpu").exact_gram(A, weights)  # type: ignore[attr-defined]
     xp, rows = namespace(A), A.shape[0]
+    if hasattr(A, "blocks"):  # shards, one by one
+        flat = A.map(lambda *block: namespace(block[0]).reshape(exact_gram(*block), (1, -1)), weights)
+        return xp.reshape(xp.sum(flat, axis=0), (A.shape[1], A.shape[1]))
     if array_api_compat.is_torch_array(A) and rows > GRAM_BLOCK_ROWS:
         blocks = [slice(start, start + GRAM_BLOCK_ROWS) for start in range(0, rows, GRAM_BLOCK_ROWS)]
         return sum(exact_gram(A[block], weights[block] if np.ndim(weights) else weights) for block in blocks)
@@ -285,6 +288,8 @@ def inner(A: Any, B: Any) -> Any:
     if isinstance(A, np.ndarray) and isinstance(B, np.ndarray):
         return get_backend("cpu").dot(A, B)  # type: ignore[attr-defined]
     xp = namespace(A)
+    if hasattr(A, "blocks"):  # shards, one by one
+        return xp.sum(A.map(lambda *blocks: namespace(blocks[0]).reshape(inner(*blocks), (1, 1)), B))
     return xp.sum(A * B, dtype=xp.float64)
 
 
@@ -320,6 +325,8 @@ def combine(A: Any, a: Any, B: Any, b: Any, weights: Any = 1.0) -> Any:
     >>> combine(np.ones((2, 1)), 2.0, np.ones((2, 1)), 3.0, np.array([[1.0], [0.0]])).ravel()
     array([5., 2.])
     """
+    if hasattr(A, "blocks"):  # shards, one by one
+        return A.map(combine, a, B, b, weights)
     a, b, weights = (namespace(v).astype(v, A.dtype) if np.ndim(v) else v for v in (a, b, weights))
     if np.ndim(weights) == 0:
         b = b * weights
@@ -351,7 +358,7 @@ def copy(A: Any) -> Any:
 
 MIN_GRAM_NUMBERS = 1 << 16  # of a tensor that is decomposed by its Gram matrix: Householder's method is slow on GPUs
 MIN_GRAM_CELLS = 1 << 20  # the same of a NumPy array, whose Gram matrix several threads compute
-# Smaller relative pivots of Cholesky's method would cost Q its orthogonality: on a GPU, and on the CPU.
+# Smaller pivots of Cholesky's method, relative, would cost Q its orthogonality; the second where QR is fast.
 MIN_PIVOT, MIN_CPU_PIVOT = 1e-5, 1e-3
 
 

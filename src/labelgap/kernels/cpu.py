@@ -24,6 +24,7 @@ from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
 # The number of ranges never depends on the number of threads, so that rounding does not either.
 MIN_WORK_PER_RANGE = 1 << 20  # multiply-adds; for less a second thread costs more than it saves
 MIN_CELLS_PER_RANGE = 1 << 16
+MIN_LOOP_CELLS = 1 << 12  # of an inner product without a temporary array
 MAX_RANGES = 128  # enough for many threads, and for fast threads to take over work from slow ones
 MIN_SHARED_PRODUCT = 1 << 22  # multiply-adds of a dense product that several threads compute
 MIN_RESULT_ROWS = 1 << 10  # of AᵀB, to split the rows of the result instead of the sum
@@ -215,7 +216,7 @@ def matmul_t(A: NDArray, B: NDArray) -> NDArray:
 
 def dot(A: NDArray, B: NDArray) -> np.float64:
     """Return ⟨A, B⟩, summed in float64."""
-    if A.size < MIN_CELLS_PER_RANGE or A.shape != B.shape or not (A.flags.c_contiguous and B.flags.c_contiguous):
+    if A.size < MIN_LOOP_CELLS or A.shape != B.shape or not (A.flags.c_contiguous and B.flags.c_contiguous):
         return (A * B).sum(dtype=np.float64)
     return np.float64(sum(map_ranges(partial(loops.dot, A.reshape(-1), B.reshape(-1)), _split_cells(A.size, 1))))
 
