@@ -84,7 +84,20 @@ def read_files(folder: PathLike) -> Iterator[tuple[str, Table]]:
     if not paths:
         raise ValueError(f"{folder} is an empty folder; pass one with a file for each shard.")
     for path in paths:
+        if not _has_format(path):
+            raise ValueError(
+                f"{folder} is a folder, and its file {path.name} is no shard of features and labels; pass a file in "
+                "it, or a folder of shards alone."
+            )
+    for path in paths:
         yield path.name, read(path)
+
+
+def _has_format(path: Path) -> bool:
+    try:
+        return bool(guess_format(path))
+    except ValueError:
+        return False
 
 
 def split_table(table: Table, n_shards: int) -> Iterator[tuple[str, Table]]:
