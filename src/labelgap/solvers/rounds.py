@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from labelgap.kernels import eigh, matmul, namespace
+from labelgap.kernels import Backend, eigh, matmul, namespace
 from labelgap.solvers.base import (
     Array,
     BilinearProblem,
@@ -41,6 +41,10 @@ class ComposedProblem(BilinearProblem, Protocol):
     """A problem in W that depends on the image A W and a penalty, and whose factors can be mixed."""
 
     @property
+    def backend(self) -> Backend:
+        """The backend of the arrays."""
+
+    @property
     def left(self) -> LinearMap:
         """The features A of the rows."""
 
@@ -67,8 +71,8 @@ class _Position(NamedTuple):
 
     def mix(self, T: Array) -> _Position:
         """Return the point of W T."""
-        T = namespace(T).astype(T, self.W.dtype)
-        return _Position(*(None if part is None else matmul(part, T) for part in self))
+        xp = namespace(T)
+        return _Position(*(None if part is None else matmul(part, xp.astype(T, part.dtype)) for part in self))
 
 
 @dataclass
@@ -135,18 +139,22 @@ def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Positi
         data = problem.objective_in_image(H)
         model = data.expand(point.B)
     ridge = penalty.model(point.W)
-    gradient = problem.left.t_times(model.gradient)
+    gradient = problem.left.coarse.t_times(model.gradient)
     gradient += ridge.gradient
     m, alpha = _get_curvature(model, ridge)
     Z = -precondition_columns(problem.left, m, alpha, gradient.dtype)(gradient)
-    XZ = problem.left.times(Z)
-    if _is_exact(model.kronecker, ridge.kronecker):
+    XZ = problem.left.coarse.times(Z)
+    exact = _is_exact(model.kronecker, ridge.kronecker)
+    if exact:
         S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _ColumnForm(m, alpha))
     else:
         S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _HessianForm(model, ridge))
         length = _search_line(data, penalty, point, (gradient, S, XS))
         S, XS = length * S, length * XS
-    return _Position(point.W + S, point.B + XS, S, XS), H
+    W, B = point.W + S, point.B + XS
+    if exact:  # the next round needs few digits of this step
+        S, XS = problem.backend.coarse(S), problem.backend.coarse(XS)
+    return _Position(W, B, S, XS), H
 
 
 def _get_curvature(model: Model, ridge: Model) -> tuple[Array, float]:
