@@ -2,8 +2,9 @@ PYTHON ?= $(shell command -v python3 || command -v python3.11)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := scikit-learn omikuji implicit irspack cmfrec napkinxc libpecos libmultilabel
 
-.PHONY: demo lint check test docs pictures package versions bench clean
+.PHONY: demo lint check test docs pictures package versions bench peers clean
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "labelgap needs Python 3.11 or later: make PYTHON=...")'
@@ -43,5 +44,12 @@ versions: $(READY)  # tests with the lowest and newest dependencies; make versio
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
+peers:  # the packages that benchmarks compare with, in .peers, since they need older versions of NumPy and SciPy
+	$(PYTHON) -m venv .peers
+	@mkdir -p .peers/logs
+	@for name in $(PEERS); do \
+	  if .peers/bin/python -m pip install --quiet $$name > .peers/logs/$$name 2>&1; then echo "$$name: installed"; \
+	  else echo "$$name: not installed"; tail -n 3 .peers/logs/$$name; fi; done
+
 clean:
-	rm -rf $(VENV) demo dist results docs/_build docs/gallery/pages .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .peers demo dist results docs/_build docs/gallery/pages .mypy_cache .ruff_cache .pytest_cache

@@ -57,7 +57,7 @@ def shaped(name: str, model: Any, X: Any, Y: Any, ranked: Any) -> list[list[Any]
     names = [f"P@{k}" for k in KS]
     truth = estimates(Y, ranked, 1.0, names)[:, 0]
     written = sp.csr_array(hide_by_propensity(Y, random_state=0))
-    share = model.calibrate(X, written).calibration_.written
+    share = model.calibrate(X, written, positives_only=True).calibration_.written
     found = estimates(written, ranked, share.of_label, names, (share.low, share.high))
     plain = estimates(written, ranked, 1.0, names)[:, 0]
     kept = written.nnz / Y.nnz

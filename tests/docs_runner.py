@@ -21,7 +21,7 @@ from labelgap.cli import app
 
 FENCE = re.compile(r"^(`{3,})([^\n]*)\n(.*?)^\1[ ]*$", re.MULTILINE | re.DOTALL)
 AFTER = re.compile(r"<!-- after: (\S+) (.+?) -->")
-SECTION_OR_NEED = re.compile(r"^## |^<!-- needs: (\w+) -->", re.MULTILINE)
+SECTION_OR_NEED = re.compile(r"^## |^<!-- needs: ([\w.]+) -->", re.MULTILINE)
 DEFAULT_PORT = 8000
 
 

@@ -27,6 +27,7 @@ PAPERS = Path(labelgap_papers.__file__).parent
 # The floor of each room: a module imports from lower floors or from its own room.
 FLOORS = {
     "runtime": 0,
+    "portable": 0,
     "persistence": 1,
     "kernels": 1,
     "observations": 1,

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from labelgap import LEML, BinaryRelevance, Tagger, explain
-from labelgap.estimators.tagger import HTML_TAG, without_markup
 from labelgap.gaps import explanations
+from labelgap.portable import HTML_TAG, without_markup
 from labelgap.runtime import workers
 from labelgap.serve import Settings, bodies, create_app, middleware, protocol
 from labelgap.serve import app as app_module

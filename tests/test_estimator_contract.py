@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from labelgap import (
@@ -755,6 +755,61 @@ def test_the_objective_is_the_one_of_the_docstring(loss, gaps, options, planted)
     assert model.objective_[-1] == pytest.approx(brute_force(model, data.X, Y), rel=1e-10)
     assert model.n_iter_ == len(model.objective_)
     assert (np.diff(model.objective_) <= 1e-9 * np.abs(model.objective_[0])).all()
+
+
+# --- scikit-learn's callbacks and links -----------------------------------------------------------------------------
+
+
+class TaskLog:
+    """A callback of scikit-learn that lists the tasks that ended, and the score of a fitted estimator."""
+
+    def setup(self, estimator, context):
+        self.ended, self.scores = [], []
+
+    def teardown(self, estimator, context):
+        self.ended.append("teardown")
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
+        self.ended.append(context.task_name)
+        if fitted_estimator is not None:
+            self.scores.append(fitted_estimator.score(X, y))
+
+
+NEEDS_CALLBACKS = pytest.mark.skipif(
+    not hasattr(LEML, "set_callbacks"), reason="scikit-learn before 1.9: no callbacks"
+)
+
+
+@NEEDS_CALLBACKS
+@every_estimator
+def test_scikit_learn_callbacks_follow_a_fit(make, planted):
+    data, log = planted(), TaskLog()
+    Y = make.labels(data)
+    model = make().set_callbacks(log).fit(data.X, Y)
+    assert log.ended[-2:] == ["fit", "teardown"]
+    assert log.scores == [model.score(data.X, Y)]
+    assert log.ended.count("step") >= getattr(model, "n_iter_", 0) * (make.of is LEML)
+
+
+@NEEDS_CALLBACKS
+def test_scikit_learn_callbacks_reach_the_last_step_of_a_pipeline_and_end_with_an_error(planted):
+    from sklearn.callback import ProgressBar
+
+    data, log = planted(), TaskLog()
+    make_pipeline(StandardScaler(), LEML(2)).set_callbacks(ProgressBar(), log).fit(data.X, data.Y)
+    assert log.ended[-2:] == ["fit", "teardown"]
+    with pytest.raises(ValueError, match="rows"):
+        LEML(2).set_callbacks(log).fit(data.X, data.Y[:3])
+    assert "fit" not in log.ended
+    assert log.ended[-1] == "teardown"
+
+
+def test_the_html_representation_links_to_the_documentation(monkeypatch):
+    monkeypatch.setenv("LABELGAP_DOCS", "https://example.org/docs/")
+    assert "https://example.org/docs/methods/LEML.html" in LEML()._repr_html_()
 
 
 # --- LEML: callbacks, interrupts, warm starts ----------------------------------------------------------------------

@@ -231,3 +231,27 @@ def test_features_whose_products_overflow_are_named(loss):
     X, Y = (1e36 * rng.standard_normal((300, 100))).astype(np.float32), rng.random((300, 30)) < 0.2
     with pytest.raises(ValueError, match=r"too large or too small for dtype='float32' .*; scale the features"):
         LEML(4, loss=loss).fit(X, Y.astype(float))
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_a_weight_of_two_counts_as_two_rows(loss, gaps):
+    X, Y = regression(seed=3)
+    if gaps:
+        Y[np.random.default_rng(0).random(Y.shape) < 0.3] = np.nan
+    weights = 1 + np.arange(len(X)) % 2
+    repeated = np.repeat(np.arange(len(X)), weights)
+    model = LEML(9, loss=loss, alpha=0.5, tol=1e-9, max_iter=300, dtype="float64", random_state=0)
+    weighted = model.fit(X, Y, sample_weight=weights).decision_function(X)
+    np.testing.assert_allclose(weighted, model.fit(X[repeated], Y[repeated]).decision_function(X), atol=2e-3)
+    with pytest.raises(ValueError, match="sample_weight"):
+        model.fit(X, Y, sample_weight=weights[1:])
+
+
+def test_a_score_counts_rows_by_their_weights():
+    X, Y = regression()
+    model = LEML(3, random_state=0).fit(X, Y)
+    weights = 1 + np.arange(len(X)) % 3
+    repeated = np.repeat(np.arange(len(X)), weights)
+    assert model.score(X, Y, sample_weight=weights) == pytest.approx(model.score(X[repeated], Y[repeated]))
+    assert model.score(X, Y) == pytest.approx(precision_at_k(Y, model.decision_function(X), 1))

@@ -209,7 +209,8 @@ def decaying(n, d, seed):
 def test_a_sketch_inverts_the_matrix_that_it_stands_for():
     A = decaying(60, 40, seed=20)
     sketch = Sketch.of(Features(A, cpu, np.float64), 8)
-    U, D = sketch.vectors, sketch.scale.ravel()
+    D = np.sqrt(sketch.weights).ravel()
+    U = sketch.directions / D[:, None]
     np.testing.assert_allclose(U.T @ U, np.eye(8), atol=1e-8)
     exact = D[:, None] * (A.T @ A) * D
     eigenvalues = np.linalg.eigvalsh(exact)[-8:]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,10 +15,11 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.model_selection import GridSearchCV, cross_val_predict
 from sklearn.pipeline import make_pipeline
 
-from labelgap import LEML, BinaryRelevance, Labels, OneClassMF, Tagger, load
+from labelgap import LEML, SLEEC, BinaryRelevance, Labels, OneClassMF, Tagger, export, load
 from labelgap.estimators import choosing
-from labelgap.estimators.tagger import learn_words, plain_text
+from labelgap.estimators.tagger import learn_words
 from labelgap.persistence import ModelFileError
+from labelgap.portable import plain_text
 
 WORDS = {"baking": "oven flour cookies cake", "meat": "bacon steak roast grill", "soup": "broth stock ladle bowl"}
 NAMES = list(WORDS)
@@ -37,6 +42,34 @@ def corpus(n=120, seed=0):
 def fitted(request):
     texts, Y = corpus()
     return Tagger(BinaryRelevance(0.1), words=request.param, buckets=512, label_names=NAMES).fit(texts, Y)
+
+
+# --- export ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("estimator", [None, LEML(2, random_state=0), OneClassMF(2, random_state=0)], ids=str)
+def test_an_exported_tagger_agrees(estimator, tmp_path):
+    texts, Y = corpus()
+    tags = [[NAMES[j] for j in np.flatnonzero(row)] for row in Y]
+    tagger = Tagger(estimator, ngrams=(1, 2)).fit(texts, tags, calibrate=True)
+    export(tagger, tmp_path / "out")
+    code = "import json, sys, tagger; t = tagger.PortableTagger('tagger.npz'); x = json.load(sys.stdin);"
+    code += "print(json.dumps([t.predict_tags(x), t.predict_proba(x).tolist(), 'labelgap' in sys.modules]))"
+    others = [*corpus(40, seed=1)[0], "<b>Oven</b> &amp; nothing known", ""]
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, input=json.dumps(others), cwd=tmp_path / "out", capture_output=True, text=True)
+    tags, probabilities, imported = json.loads(done.stdout)
+    assert tags == tagger.predict_tags(others)
+    np.testing.assert_allclose(probabilities, tagger.predict_proba(others), atol=1e-5)
+    assert not imported
+
+
+def test_what_cannot_be_exported(tmp_path):
+    texts, Y = corpus()
+    for tagger, message in ((Tagger(words="hashing"), "tfidf"), (Tagger(SLEEC(n_learners=1)), "not linear")):
+        with pytest.raises(ValueError, match=message):
+            export(tagger.fit(texts, Y), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 # --- words ---------------------------------------------------------------------------------------------------------

@@ -172,7 +172,7 @@ HAMMING_TOLERANCE_SHARE = 0.05
 ROUNDING = 1e-9
 _HEADER = """# The papers' numbers and ours
 
-`labelgap reproduce --all --folder {folder}` makes every fit that is missing, cheapest first, and writes this page;
+`labelgap reproduce --all --folder {folder}` makes every missing fit, cheapest per number first, and writes this page;
 `--summary {folder}` only writes the page. The numbers are in `{journal}`, a line for each fit with its parameters,
 seconds and version of the code, and in the JSON files that `labelgap reproduce … --json` wrote.
 

@@ -1,4 +1,4 @@
-"""All experiments, cheapest fit first, with a journal that the next run continues and a page about what is known."""
+"""All experiments, cheapest fit per number first, with a journal that the next run continues and a page."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run_all(
     measured: Set[Setting] = frozenset(),
     log: Callable[[str], None] = lambda line: None,
 ) -> Progress:
-    """Make the fits that the journal of a folder does not have yet, in the order of their expected time.
+    """Make the fits that the journal of a folder does not have, in the order of expected time per published number.
 
     Fits without any measurement come before those whose code has changed and those of ``measured`` settings, which
     other files of the folder have. A fit that is not expected to end within the budget of seconds is left to another
@@ -58,7 +58,7 @@ def run_all(
     new = {key for key in waiting if key not in journal.entries and key.setting not in measured}
     try:
         while waiting:
-            waiting.sort(key=lambda key: (key not in new, journal.estimate(key)))
+            waiting.sort(key=lambda key: (key not in new, plan.counts[key.setting] == 0, plan.estimate_cost(key)))
             key = waiting[0]
             if time.monotonic() + journal.estimate(key) > deadline:
                 break

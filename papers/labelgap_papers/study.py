@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
@@ -148,10 +149,22 @@ class FitPlan(Study):
     ----------
     needs : dict
         For each key the version of its method and a function that computes its measurements into the journal.
+    counts : Counter
+        How many published numbers need the fits of a setting.
     """
 
     needs: dict[Key, tuple[str, Callable[[], Any]]] = field(default_factory=dict)
+    counts: Counter[Setting] = field(default_factory=Counter)
     noting: bool = True
+
+    def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
+        """Count the number and return a row that means nothing."""
+        self.counts[without_unused_rank(number.setting)] += 1
+        return super().compare(experiment, number)
+
+    def estimate_cost(self, key: Key) -> float:
+        """Return the expected seconds of a fit for each published number that needs it."""
+        return self.journal.estimate(key) / max(self.counts[key.setting], 1)
 
     def record(
         self, key: Key, method: Callable, compute: Callable[[], list[Measurement]], count: int = 1

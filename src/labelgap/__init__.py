@@ -45,6 +45,7 @@ _HOMES = {
     "audit": "gaps",
     "complete": "gaps",
     "explain": "gaps",
+    "export": "estimators",
     "get_scorer": "model_selection",
     "load": "estimators",
     "save": "estimators",

@@ -437,19 +437,47 @@ def inspect(
 
 
 @app.command()
+def export(
+    path: Annotated[Path, typer.Argument(callback=check_model, help="Model file of texts.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to write tagger.py and tagger.npz to.")],
+) -> None:
+    """Write a tagger that runs with Python and NumPy alone."""
+    with exit_on_error():
+        from labelgap.estimators import export as export_model
+        from labelgap.inputs import open_model
+
+        export_model(open_model(path), folder)
+        print(f"Wrote {folder / 'tagger.py'} and {folder / 'tagger.npz'}.")
+
+
+@app.command()
 def convert(
-    source: Annotated[Path, typer.Argument(callback=check_data, help="File of features and labels.")],
-    target: Annotated[Path, typer.Argument(help="File to write, in the format of its ending.")],
+    source: Annotated[
+        Path, typer.Argument(callback=check_data, help="File of features and labels, or a folder of such files.")
+    ],
+    target: Annotated[
+        Path, typer.Argument(help="File to write, in the format of its ending; with --shards a folder.")
+    ],
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Write a folder of so many row shards, which fit, predict, evaluate and audit read without loading "
+            "it; of a folder, each file becomes a shard.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Convert features and labels to another file format. Formats are XMC text, svmlight, ARFF and npz.
+    """Convert features and labels to another file format. Formats are XMC text, svmlight, ARFF, npz and shards.
 
     labelgap convert train.arff train.txt.gz
+
+    labelgap convert train.txt train-shards --shards 16
     """
     with exit_on_error():
         from labelgap.commands import prediction
 
-        print_values(prediction.convert(source, target), json)
+        print_values(prediction.convert(source, target, shards), json)
 
 
 @app.command()
@@ -596,7 +624,8 @@ def reproduce(
         Path | None, typer.Option(help="Only write a page that summarises the results in this folder.")
     ] = None,
     run_all: Annotated[
-        bool, typer.Option("--all", help="Make all fits that --folder does not have, cheapest first.")
+        bool,
+        typer.Option("--all", help="Make all fits that --folder does not have, cheapest per number first."),
     ] = False,
     folder: Annotated[Path, typer.Option(help="Folder of --all; it keeps each fit as soon as it ends.")] = Path(
         "docs/results"

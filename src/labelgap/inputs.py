@@ -190,11 +190,11 @@ def load_data(
     labels: bool = True,
     form: str = "",
 ) -> InputData:
-    """Read a file; raise ValueError if ``labels`` is true and the table has none.
+    """Read a file or a folder of shards; raise ValueError if ``labels`` is true and the table has none.
 
     ``label_names`` are the labels of a model, and ``form`` is the form of the tags that it was fitted on.
     """
-    check_file(path)
+    check_file(path, folder=True)
     if guess_table_format(path) is None:
         X, Y, _, names = read(path)
         return InputData(X, Y, names)

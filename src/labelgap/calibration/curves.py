@@ -9,12 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from labelgap.portable import compute_probabilities, interpolate_logits
+
 LOGISTIC_PENALTY = 1.0
-MIN_PROBABILITY = 1e-6  # probabilities stay at least this far from 0 and 1
 MIN_LABEL_SLOPE = 0.05  # of the slope of all labels: probabilities rise with the score for every label
 N_QUANTILES = 25  # of the scores of all cells, and of the yeses
-MIN_SLOPE = 1e-3  # of the logit curve, in units of 1 / standard deviation of the scores
-SMOOTH_SHARE = 0.02  # of the smooth curve beside the steps; it keeps the order within a step
 MIN_KNOT_DISTANCE = 1e-6  # in units of the standard deviation of the scores
 BISECTIONS = 60
 FAR_SCORE = 1e6
@@ -29,8 +28,7 @@ class LogitCurve(NamedTuple):
 
     def __call__(self, values: NDArray) -> NDArray[np.float64]:
         """Return the logits of scores."""
-        beyond = np.maximum(values - self.scores[-1], 0.0) + np.minimum(values - self.scores[0], 0.0)
-        return np.interp(values, self.scores, self.logits) + self.slope * (beyond + MIN_SLOPE * values)
+        return interpolate_logits(values, *self)
 
 
 class Calibration:
@@ -165,11 +163,7 @@ class LabelMaps:
 
     def compute(self, scores: NDArray, labels: NDArray) -> NDArray[np.float64]:
         """Return the probabilities of cells."""
-        curve = LogitCurve(self.knot_scores, self.knot_logits, self.beyond_slope)
-        logits = self.slopes[labels] * ((curve(scores) - self.center) / self.scale) + self.offsets[labels]
-        smooth = 1 / (1 + np.exp(-np.clip(logits, -700, 700)))
-        mixed = (1 - SMOOTH_SHARE) * np.interp(logits, self.step_logits, self.step_shares) + SMOOTH_SHARE * smooth
-        return np.clip(mixed, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        return compute_probabilities(scores, labels, self)
 
 
 def fit_logit_curve(scores: NDArray, yes: NDArray, weights: NDArray) -> LogitCurve:

@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from labelgap.calibration.curves import MIN_PROBABILITY, Calibration, calibration_error, reliability
+from labelgap.calibration.curves import Calibration, calibration_error, reliability
 from labelgap.calibration.scored_cells import ScoredCells
 from labelgap.calibration.written import WrittenShare, estimate_written
 from labelgap.observations import Labels
+from labelgap.portable import MIN_PROBABILITY
 
 AIMS = ("f1", "expected", "precision>=P", "k=K")
 MIN_LIKELY = 0.05  # probabilities above this are worth a look; nearly all cells are below

@@ -15,7 +15,6 @@ import numpy as np
 from labelgap.commands.outputs import check_output, resumable
 from labelgap.datasets import write_records
 from labelgap.datasets.tables import guess_table_format
-from labelgap.estimators.tagger import without_markup
 from labelgap.gaps import Audit, Completed, Explanation
 from labelgap.gaps import audit as audit_labels
 from labelgap.gaps import complete as complete_labels
@@ -32,6 +31,7 @@ from labelgap.inputs import (
     resolve_columns,
 )
 from labelgap.observations import as_labels
+from labelgap.portable import without_markup
 
 MAX_SNIPPET_LENGTH = 80  # characters
 

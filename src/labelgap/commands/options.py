@@ -17,7 +17,7 @@ METHOD_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
 def check_data(path: Path) -> Path:
     """Refuse a missing file before anything slow is imported."""
     with exit_on_error():
-        check_file(path)
+        check_file(path, folder=True)
     return path
 
 
@@ -45,15 +45,16 @@ DataFile = Annotated[
     Path,
     typer.Argument(
         callback=check_data,
-        help="Table (CSV, TSV, JSONL, Parquet) or features with labels (XMC text, svmlight, ARFF, npz).",
+        help="Table (CSV, TSV, JSONL, Parquet), features with labels (XMC text, svmlight, ARFF, npz), or a folder of "
+        "shards.",
     ),
 ]
 RowsFile = Annotated[
     Path | None,
     typer.Argument(
         callback=check_rows,
-        help="Table (CSV, TSV, JSONL, Parquet) or features (XMC text, svmlight, ARFF, npz); - reads one text from "
-        "standard input.",
+        help="Table (CSV, TSV, JSONL, Parquet), features (XMC text, svmlight, ARFF, npz), or a folder of shards; "
+        "- reads one text from standard input.",
     ),
 ]
 ModelFile = Annotated[Path, typer.Option(callback=check_model, help="Model file, as `labelgap fit` writes it.")]

@@ -11,6 +11,7 @@ from typing import Any
 
 from labelgap import __version__
 from labelgap.checkpoints import checkpointing
+from labelgap.datasets.shard_folders import HEADER, is_shard_folder
 from labelgap.datasets.tables import guess_table_format
 
 
@@ -53,6 +54,8 @@ def resumable(folder: Path | None, command: str, files: Mapping[str, Path], **op
 
 def compute_checksum(path: Path) -> str:
     """Return the SHA-256 of a file, or of the files in a folder."""
+    if is_shard_folder(path):
+        path = path / HEADER  # it has the checksums of the other files
     if path.is_dir():
         checksums = {part.name: compute_checksum(part) for part in sorted(path.iterdir())}
         return hashlib.sha256(repr(checksums).encode()).hexdigest()

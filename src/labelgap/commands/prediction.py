@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from labelgap.commands.outputs import check_output, compute_checksum
 from labelgap.datasets import read, write, write_records
+from labelgap.datasets.shard_folders import read_files, split_table, write_shards
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
 from labelgap.estimators import Tagger
@@ -25,6 +26,7 @@ from labelgap.inputs import (
     open_model,
     resolve_columns,
 )
+from labelgap.kernels.mapped import MappedMatrix
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics.corrected import check_range, check_written
 from labelgap.observations import as_labels
@@ -45,6 +47,7 @@ def load_rows(
     return InputData(list(documents) if path is None else [stream.read()], None)
 
 
+PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
 VALUE_NOTES = {
     "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
     "or those that --top or --threshold select.",
@@ -72,18 +75,26 @@ def predict(
             "--threshold is a probability, and the model was not calibrated; fit it again with --calibrate."
         )
     k = model.n_labels_ if top is None else min(top, model.n_labels_)
-    indices, scores, probabilities = model.rank(data.X, k)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
-    for row, (labels, values) in enumerate(zip(indices, scores, strict=True)):
+    for row, labels, values, chances in _rank_rows(model, data.X, k, len(data)):
         selected = np.ones(k, bool) if top is not None or threshold is not None else values > 0
         if threshold is not None:
-            selected &= probabilities[row] >= threshold
+            selected &= chances >= threshold
         prediction: dict[str, Any] = {"row": row} | ({} if data.ids is None else {"id": data.ids[row]})
         prediction["tags"] = [names[j] for j in labels[selected]]
         prediction["scores"] = [round(float(value), 6) for value in values[selected]]
         if calibrated:
-            prediction["probabilities"] = [round(float(value), 6) for value in probabilities[row][selected]]
+            prediction["probabilities"] = [round(float(value), 6) for value in chances[selected]]
         yield prediction
+
+
+def _rank_rows(model: Any, X: Any, k: int, n: int) -> Iterator[tuple[int, Any, Any, Any]]:
+    """Yield each row with its k best labels, their scores and probabilities; rows of shards are ranked in blocks."""
+    blocks = row_blocks(n, k, PREDICTED_CELLS) if isinstance(X, MappedMatrix) else [slice(0, n)]
+    for rows in blocks:
+        indices, scores, probabilities = model.rank(X[rows], k)
+        for i, (labels, values) in enumerate(zip(indices, scores, strict=True)):
+            yield rows.start + i, labels, values, None if probabilities is None else probabilities[i]
 
 
 def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: InputData) -> dict[str, Any]:
@@ -244,9 +255,11 @@ def abbreviate(names: Sequence[str] | None, most: int = 10) -> str:
     return f"{shown} … ({len(names) - most} more)" if names and len(names) > most else shown
 
 
-def convert(source: Path, target: Path) -> dict[str, int]:
-    """Write features and labels in the format of the target's ending; return the numbers of rows and columns."""
-    check_file(source)
+def convert(source: Path, target: Path, shards: int | None = None) -> dict[str, int]:
+    """Write features and labels in the format of the target's ending, or a folder of shards; return their sizes."""
+    check_file(source, folder=True)
+    if shards is not None:
+        return write_shards(target, split_table(read(source), shards) if source.is_file() else read_files(source))
     check_output("The target", target, source)
     X, Y, feature_names, label_names = read(source)
     write(target, X, Y, feature_names=feature_names, label_names=label_names)

@@ -6,6 +6,7 @@ from labelgap.datasets.formats import read, read_npz, write, write_npz
 from labelgap.datasets.interactions import Interactions, load_interactions
 from labelgap.datasets.records import Dataset, Table
 from labelgap.datasets.registry import DatasetInfo, list_datasets, load_dataset
+from labelgap.datasets.shard_folders import read_shards, write_shards
 from labelgap.datasets.synthetic import (
     CompletionData,
     PlantedData,
@@ -36,12 +37,14 @@ __all__ = [
     "read_label_names",
     "read_npz",
     "read_records",
+    "read_shards",
     "read_svmlight",
     "read_xmc",
     "write",
     "write_arff",
     "write_npz",
     "write_records",
+    "write_shards",
     "write_svmlight",
     "write_xmc",
 ]

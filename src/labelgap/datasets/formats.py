@@ -5,6 +5,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,13 @@ _ENDINGS = {
 
 
 def guess_format(path: PathLike) -> str:
-    """Return the format of a file by its ending, without that of its compression.
+    """Return the format of a file by its ending, without that of its compression; a folder is one of shards.
 
     >>> guess_format("yeast_train.svm.txt.gz"), guess_format("eurlex_train.txt.xz")
     ('svmlight', 'xmc')
     """
+    if Path(path).is_dir():
+        return "shards"
     name = uncompressed_name(path)
     for format, endings in _ENDINGS.items():
         if name.endswith(endings):
@@ -67,7 +70,7 @@ def write(
 ) -> None:
     """Write a file in any known format; ``options`` are passed to its writer, names only if the format has them."""
     format = _choose_format(path, format)
-    if format in ("arff", "npz"):
+    if format in ("arff", "npz", "shards"):
         options = {"feature_names": feature_names, "label_names": label_names} | options
     _, writer = FORMATS[format]
     writer(path, X, Y, **options)
@@ -173,9 +176,30 @@ def load_arrays(path: PathLike) -> dict[str, NDArray[Any]]:
         raise ValueError(f"{path} is not a readable .npz file ({error}); it may be cut off or damaged.") from error
 
 
+def _read_shards(path: PathLike) -> Table:
+    from labelgap.datasets.shard_folders import read_shards  # it reads files of all formats
+
+    return read_shards(path)
+
+
+def _write_shards(
+    path: PathLike,
+    X: Any,
+    Y: Any,
+    feature_names: Sequence[str] | None = None,
+    label_names: Sequence[str] | None = None,
+    n_shards: int = 16,
+) -> None:
+    from labelgap.datasets.shard_folders import split_table, write_shards
+
+    names = (None if values is None else list(values) for values in (feature_names, label_names))
+    write_shards(path, split_table(Table(X, Y, *names), n_shards))
+
+
 FORMATS: dict[str, tuple[Callable[..., Any], Callable[..., None]]] = {
     "xmc": (read_xmc, write_xmc),
     "svmlight": (read_svmlight, write_svmlight),
     "arff": (read_arff, write_arff),
     "npz": (read_npz, write_npz),
+    "shards": (_read_shards, _write_shards),
 }

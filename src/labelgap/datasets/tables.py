@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import IO, Any
 
 from labelgap.datasets.file_io import PathLike, read_text, uncompressed_name, write_compressed
@@ -26,12 +27,22 @@ MAX_LISTED, MAX_COMPARED = 50, 5_000  # columns in a message, and those among wh
 def guess_table_format(path: PathLike) -> str | None:
     """Return "csv", "tsv", "jsonl" or "parquet" by the ending of a file, None for other endings.
 
+    The format of a folder is that of its files, if they have the same.
+
     >>> guess_table_format("posts.csv.gz"), guess_table_format("posts.ndjson"), guess_table_format("posts.arff")
     ('csv', 'jsonl', None)
     """
+    if Path(path).is_dir():
+        formats = {guess_table_format(part) for part in list_files(path)}
+        return formats.pop() if len(formats) == 1 else None
     ending = uncompressed_name(path).rpartition(".")[2]
     format = {"tab": "tsv", "ndjson": "jsonl"}.get(ending, ending)
     return format if format in _TABLE_FORMATS else None
+
+
+def list_files(folder: PathLike) -> list[Path]:
+    """Return the files of a folder that are not hidden, by name."""
+    return sorted(path for path in Path(folder).iterdir() if path.is_file() and not path.name.startswith("."))
 
 
 def read_records(
@@ -42,7 +53,7 @@ def read_records(
     Parameters
     ----------
     path : path
-        The file; .gz, .xz and .zip are decompressed.
+        The file; .gz, .xz and .zip are decompressed. Or a folder of such files, whose rows follow each other.
     format : {"csv", "tsv", "jsonl", "parquet"}, optional
         Default: by the ending of the file.
     delimiter : str, optional
@@ -60,8 +71,24 @@ def read_records(
     ...     read_records(path)
     [{'id': '1', 'text': 'hello'}]
     """
+    if Path(path).is_dir():
+        return _join_tables(
+            {part: read_records(part, format, delimiter=delimiter, encoding=encoding) for part in list_files(path)}
+        )
     reader, _ = _find_table_format(path, format)
     return reader(path, delimiter, encoding)
+
+
+def _join_tables(tables: dict[Path, list[Record]]) -> list[Record]:
+    """Return the rows of all tables of a folder; raise ValueError for an empty one and for other columns."""
+    first, columns = next(iter(tables)), None
+    for path, rows in tables.items():
+        if not rows:
+            raise ValueError(f"{path} contains no rows; leave it out of the folder.")
+        columns = columns or list(rows[0])
+        if list(rows[0]) != columns:
+            raise ValueError(f"{path} has the columns {list(rows[0])} and {first} has {columns}; make them alike.")
+    return [row for rows in tables.values() for row in rows]
 
 
 def write_records(

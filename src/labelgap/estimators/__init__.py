@@ -9,6 +9,7 @@ from labelgap.estimators.base import MultiLabelEstimator, as_labels_for, get_fin
 if TYPE_CHECKING:
     from labelgap.estimators.binary_relevance import BinaryRelevance, LabelwiseSVM
     from labelgap.estimators.completion import MC1, EMImputer, FPCImputer, MCb
+    from labelgap.estimators.exporting import export
     from labelgap.estimators.leml import LEML
     from labelgap.estimators.local import LocalLEML
     from labelgap.estimators.nystroem import KMeansNystroem
@@ -34,6 +35,7 @@ __all__ = [
     "OneClassMF",
     "Tagger",
     "as_labels_for",
+    "export",
     "get_final_estimator",
     "load",
     "save",
@@ -54,6 +56,7 @@ _MODULES = {
     "OneClassMF": "one_class",
     "SLEEC": "sleec",
     "Tagger": "tagger",
+    "export": "exporting",
     "load": "pipelines",
     "save": "pipelines",
 }

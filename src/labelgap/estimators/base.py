@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import update_wrapper
+from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
@@ -24,11 +25,12 @@ from labelgap import __version__
 from labelgap.calibration import NotCalibrated, RowCalibration, parse_aim
 from labelgap.calibration.decisions import Meaning
 from labelgap.estimators.calibrating import calibrate_fitted, calibrate_rows
-from labelgap.estimators.parameters import check_choice, check_dtype, check_k
+from labelgap.estimators.fit_callbacks import CallbackSupportMixin, with_fit_task
+from labelgap.estimators.parameters import check_choice, check_dtype, check_k, check_sample_weight
 from labelgap.estimators.scores import Scores, ThresholdedScores
 from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.losses import LOSSES, Loss
-from labelgap.metrics import PrecisionAtK
+from labelgap.metrics.batch import Batch
 from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
 from labelgap.observations.labels import check_distinct_names
 from labelgap.persistence import write_model
@@ -119,7 +121,7 @@ class Decided(NamedTuple):
     probabilities: NDArray[np.float64] | None
 
 
-class MultiLabelEstimator(BaseEstimator, ABC):
+class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     """Base class of estimators of label matrices that may have gaps.
 
     A subclass defines :meth:`_check_parameters`, :meth:`_learn` and :meth:`_scores`. This class adds validation,
@@ -127,6 +129,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
     """
 
     about: ClassVar[About]
+    _doc_link_module: ClassVar[str] = "labelgap"
     _uses_device: ClassVar[bool] = False  # if False, the parameter ``device`` is deprecated
 
     absent: str = "negative"
@@ -173,6 +176,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         """
         return self._fit(X, Y, observed, calibrate=calibrate)
 
+    @with_fit_task
     def _fit(self, X: Any, Y: Any, observed: Any, *side: Any, calibrate: bool | str = False) -> Self:
         """Validate, learn, and report how the fit ended; ``side`` is passed on to :meth:`_learn`."""
         self._check_parameters()
@@ -184,7 +188,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
                 f"device={self.device!r} has no effect in {type(self).__name__}: the parameter is deprecated here "
                 "and will be removed; leave it out.",
                 FutureWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         with self._restore_on_error(), threads(self.n_jobs), explain_out_of_memory():
             X, labels = self._check_fit(X, Y, observed)
@@ -194,7 +198,7 @@ class MultiLabelEstimator(BaseEstimator, ABC):
             if aim is not None and not (outcome is not None and outcome.interrupt):
                 self._calibrate_in_folds(X, labels, aim)
         if outcome is not None and any(outcome):
-            outcome.report(stacklevel=3)
+            outcome.report(stacklevel=4)
         return self
 
     def decision_function(self, X: Any) -> NDArray:
@@ -396,10 +400,11 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         """
         return None
 
-    def score(self, X: Any, y: Any, observed: Any = None) -> float:
+    def score(self, X: Any, y: Any, observed: Any = None, *, sample_weight: Any = None) -> float:
         """Return the precision at 1 over known cells; rows without a known positive do not count.
 
         ``y`` holds labels in any form that :meth:`fit` accepts (scikit-learn passes them by this name).
+        ``sample_weight`` holds the weights of the rows in the mean.
         """
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(y, observed)
@@ -407,7 +412,11 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         with threads(self.n_jobs):
             scores = self._scores(X)
             at_known = scores.topk(1) if labels.complete else scores.known(labels)
-        return PrecisionAtK(1).update(labels, at_known).compute()
+        batch = Batch(labels, at_known)
+        counted = batch.n_positives > 0
+        weights = check_sample_weight(sample_weight, len(labels))[counted]
+        hits = batch.ranking(1).hits[counted, 0]
+        return float(np.average(hits, weights=weights)) if weights.any() else float("nan")
 
     def known_scores(self, X: Any, Y: Any, *, ranked: bool = False) -> sp.csr_array:
         """Return the decision values at the known cells of Y, as a sparse matrix with these cells.
@@ -549,6 +558,12 @@ class MultiLabelEstimator(BaseEstimator, ABC):
     def _check_loaded(self) -> None:
         """Raise ValueError if attributes read from a file are inconsistent."""
 
+    @property
+    def _doc_link_template(self) -> str:
+        """The page that scikit-learn's HTML representation links to; empty if no documentation is known."""
+        folder = find_documentation()
+        return f"{folder}/methods/{type(self).__name__}.html" if folder else ""
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -559,6 +574,12 @@ class MultiLabelEstimator(BaseEstimator, ABC):
         # Targets are 0/1. estimator_type stays None because the stratified splitter of classifiers rejects NaN in y.
         tags.classifier_tags = ClassifierTags(multi_class=False, multi_label=True)
         return tags
+
+
+def find_documentation() -> str:
+    """Return the address of the documentation: the variable ``LABELGAP_DOCS``, or what ``make docs`` built."""
+    built = Path(__file__).parents[3] / "docs" / "_build" / "html"
+    return os.environ.get("LABELGAP_DOCS", "").rstrip("/") or (built.as_uri() if built.is_dir() else "")
 
 
 def _check_rows_match(X: Any, labels: Labels) -> None:

@@ -29,7 +29,7 @@ from labelgap.estimators.label_models import (
     update_ridge,
 )
 from labelgap.estimators.low_rank import check_further, check_no_past, check_past
-from labelgap.estimators.parameters import check_choice, check_number, check_weights, choose_weights
+from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight, check_weights
 from labelgap.estimators.scores import (
     BlockScores,
     FoldScorer,
@@ -294,7 +294,7 @@ class BinaryRelevance(MultiLabelEstimator):
         prior = self._check_prior(side.prior, labels.shape[1], X.shape[1])
         weights = side.sample_weight
         if weights is not None:
-            weights = check_weights("sample_weight", choose_weights(None, weights), X.shape[0])
+            weights = check_sample_weight(weights, X.shape[0])
         problem = LabelProblem(X, labels.T, settings, prior=prior, weights=weights)
         fits = fit_labels(problem, self._kernels(), verbose=int(self.verbose))
         self.coef_ = store_by_feature(fits.weights)

@@ -21,11 +21,11 @@ from labelgap.estimators.low_rank import (
     partial_fit,
     split_factors,
 )
-from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight
 from labelgap.estimators.scores import FactorScores
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
-from labelgap.objectives.cells import bind_label_cells
+from labelgap.objectives.positive_unlabelled import bind_label_cells
 from labelgap.objectives.problem import (
     BoundData,
     Iteration,
@@ -196,6 +196,32 @@ class LEML(MultiLabelEstimator):
         self.verbose = verbose
         self.callbacks = callbacks
 
+    def fit(
+        self, X: Any, Y: Any, observed: Any = None, *, sample_weight: Any = None, calibrate: bool | str = False
+    ) -> Self:
+        """Fit the model to rows X and labels Y.
+
+        Parameters
+        ----------
+        X : array-like or sparse matrix of shape (n, d)
+            Features.
+        Y : array-like, sparse matrix or Labels of shape (n, L)
+            Labels: 0/1, bool or −1/+1; NaN is unknown.
+        observed : array-like or sparse matrix of shape (n, L), optional
+            True where Y is known. By default all cells are known except NaN.
+        sample_weight : array of shape (n,), optional
+            Weights of the rows, which multiply the losses of their cells.
+        calibrate : bool or str, default=False
+            Whether to calibrate scores to probabilities and to choose thresholds, on rows that are held out of
+            further fits; see :meth:`calibrate`. A str is the aim of the thresholds; True means "f1". Weights exclude
+            it.
+
+        Returns
+        -------
+        self
+        """
+        return self._fit(X, Y, observed, SideData(row_weights=sample_weight), calibrate=calibrate)
+
     def partial_fit(
         self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, alternations: int = MAX_UPDATE_ALTERNATIONS
     ) -> Self:
@@ -266,27 +292,29 @@ class LEML(MultiLabelEstimator):
             )
         return X, labels
 
-    def _learn(self, X: Any, labels: Labels) -> Outcome:
+    def _learn(self, X: Any, labels: Labels, side: SideData | None = None) -> Outcome:
         self.__dict__.pop("training_rows_", None)
-        return fit_bound(self, self._bind(X, labels))
+        return fit_bound(self, self._bind(X, labels, side))
 
     def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         if self.kernel not in ("linear", "precomputed"):
             self.training_rows_ = getattr(self, "training_rows_", X)
             X = self._expand(X)
-        return bind(X, labels, kernels, dtype, constant=bool(self.fit_intercept))
+        if side is not None and side.row_weights is not None:
+            side = SideData(row_weights=check_sample_weight(side.row_weights, len(labels)))
+        return bind(X, labels, kernels, dtype, constant=bool(self.fit_intercept), side=side)
 
     def _problem(self, data: BoundData) -> Problem:
         loss, alpha, n = get_loss(self.loss), float(self.alpha), len(data.labels)
         blank = None
         if self.absent != "unknown":
             blank = bind_label_cells(
-                Labels.of_patterns(sp.csr_array((n, 1), dtype=bool)), loss, data.backend, data.dtype
+                Labels.of_patterns(sp.csr_array((n, 1), dtype=bool)), loss, data.backend, data.dtype, data.importance
             )
         return Problem(
             data.backend,
-            bind_label_cells(data.labels, loss, data.backend, data.dtype),
+            bind_label_cells(data.labels, loss, data.backend, data.dtype, data.importance),
             data.left,
             data.right,
             Penalties(alpha, alpha if self.alpha_labels is None else float(self.alpha_labels)),

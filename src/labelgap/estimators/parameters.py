@@ -58,6 +58,16 @@ def choose_weights(row_weights: Any, sample_weight: Any) -> Any:
     return weights
 
 
+def check_sample_weight(sample_weight: Any, n: int) -> NDArray[np.float64]:
+    """Return the validated weights of n rows, 1 by default.
+
+    >>> check_sample_weight(None, 2)
+    array([1., 1.])
+    """
+    weights = choose_weights(None, sample_weight)
+    return np.ones(n) if weights is None else check_weights("sample_weight", weights, n)
+
+
 def check_weights(name: str, values: Any, size: int) -> NDArray[np.float64]:
     """Return an array of ``size`` finite numbers of at least 0.
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
+from labelgap.portable import SMALL_MARGIN
 from labelgap.runtime import row_blocks
 
 MAX_SCORES_PER_BLOCK = 1 << 24
-SMALL_MARGIN = 1e-6  # decision value of a label that is predicted because it is the best one of its row
 
 
 class Scores(ABC):

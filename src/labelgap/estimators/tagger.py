@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,16 +37,11 @@ from labelgap.estimators.sources import (
 from labelgap.losses import get_loss
 from labelgap.observations import Labels, encode_tags, holds_tags
 from labelgap.observations.frames import get_frame_package
+from labelgap.portable import TOKEN, plain_text
 from labelgap.runtime import progress
 
 MIN_CALIBRATED_ROWS = 50  # of a fit that calibrates without being asked to
 NAME_SEPARATORS = re.compile(r"[-_./:]+")  # between the words of a label's name
-HTML_TAG = re.compile(r"<[a-zA-Z/!][^>]*>")
-LONG_REFERENCE = re.compile(r"&#[0-9]{4000,}+;?")  # to no character; Python does not convert so many digits
-
-
-# Words may contain punctuation (can't, cooking-time, node.js) and end with + or # (c++, c#).
-TOKEN = r"\b\w(?:[\w'.+#-]*\w)?[+#]*"
 
 
 class Tagger(MultiLabelEstimator):
@@ -510,25 +504,6 @@ def _check_texts(X: Any) -> list[str]:
     if not texts:
         raise ValueError("X has no texts; pass at least one.")
     return texts
-
-
-def without_markup(text: str) -> str:
-    """Return a text without HTML tags.
-
-    >>> without_markup("<p>Salt &amp; <b>Pepper</b>: 1 < 2</p>")
-    ' Salt &  Pepper : 1 < 2 '
-    """
-    end = text.rfind(">") + 1  # no tag ends after it, and to look for one behind each "<" takes quadratic time
-    return html.unescape(LONG_REFERENCE.sub("\N{REPLACEMENT CHARACTER}", HTML_TAG.sub(" ", text[:end]) + text[end:]))
-
-
-def plain_text(text: str) -> str:
-    """Return a text without HTML tags, in lower case.
-
-    >>> plain_text("<b>Salt</b>")
-    ' salt '
-    """
-    return without_markup(text).lower()
 
 
 @dataclass(frozen=True, eq=False)

@@ -46,12 +46,13 @@ def score_out_of_fold(
     candidates: int = 30,
     n_sampled: int = 20,
     groups: Any = None,
+    report: Callable[[ScoredCells], None] | None = None,
 ) -> ScoredCells:
     """Return cells of every row, scored by a clone of the estimator that was fitted on the other folds.
 
     Each row contributes all positives, the ``candidates`` best absent labels, and ``n_sampled`` other absent ones,
     drawn with replacement; unknown cells are left out. ``rng`` comes from :func:`make_resumable_generator`. Rows of
-    one group, and equal rows, are in one fold.
+    one group, and equal rows, are in one fold. ``report`` gets the cells so far after each fold but the last.
     """
     fold = draw_folds(find_units(X, groups, len(labels)), n_folds, rng)
     score_rows = prepare_folds(estimator, X, labels)
@@ -64,6 +65,8 @@ def score_out_of_fold(
             rng.set_state(scores.generator)
             parts.append(ScoredCells(**scores.cells))
             advance(f"{held_out.sum()} rows")
+            if report is not None and number < fold.max():
+                report(concatenate_cells(parts))
     cells = concatenate_cells(parts)
     return cells.select(np.lexsort((cells.labels, cells.rows)))
 

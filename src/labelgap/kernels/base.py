@@ -274,32 +274,116 @@ def exact_gram(A: Any, weights: Any = 1.0) -> Any:
     return matmul_t(exact, weights * exact) if np.ndim(weights) else weights * matmul_t(exact, exact)
 
 
+def inner(A: Any, B: Any) -> Any:
+    """Return ⟨A, B⟩, summed in float64 so that long float32 arrays keep their digits.
+
+    The result stays on the device of the arrays; ``float`` copies it to the host.
+
+    >>> float(inner(np.ones((2, 3)), np.full((2, 3), 2.0)))
+    12.0
+    """
+    if isinstance(A, np.ndarray) and isinstance(B, np.ndarray):
+        return get_backend("cpu").dot(A, B)  # type: ignore[attr-defined]
+    xp = namespace(A)
+    return xp.sum(A * B, dtype=xp.float64)
+
+
+def column_grams(*arrays: Any) -> Any:
+    """Return ⟨a_c, b_c⟩ of each column c for all pairs of arrays: rows of float64 arrays of shape (1, k).
+
+    >>> column_grams(np.ones((2, 1)), np.full((2, 1), 3.0))[0][1]
+    array([[6.]])
+    """
+    if isinstance(arrays[0], np.ndarray):
+        return get_backend("cpu").column_grams(arrays)  # type: ignore[attr-defined]
+    xp = namespace(arrays[0])
+    return [[xp.sum(A * B, axis=0, keepdims=True, dtype=xp.float64) for B in arrays] for A in arrays]
+
+
+def column_totals(A: Any) -> Any:
+    """Return the sum of each column, float64, (1, k).
+
+    >>> column_totals(np.ones((2, 1), np.float32))
+    array([[2.]])
+    """
+    if isinstance(A, np.ndarray):
+        return get_backend("cpu").column_totals(A)  # type: ignore[attr-defined]
+    xp = namespace(A)
+    return xp.sum(A, axis=0, keepdims=True, dtype=xp.float64)
+
+
+def combine(A: Any, a: Any, B: Any, b: Any, weights: Any = 1.0) -> Any:
+    """Return a∘A + b∘(weights∘B), which may overwrite A.
+
+    a and b are numbers or of shape (1, k), the weights a number or of shape (rows, 1).
+
+    >>> combine(np.ones((2, 1)), 2.0, np.ones((2, 1)), 3.0, np.array([[1.0], [0.0]])).ravel()
+    array([5., 2.])
+    """
+    a, b, weights = (namespace(v).astype(v, A.dtype) if np.ndim(v) else v for v in (a, b, weights))
+    if np.ndim(weights) == 0:
+        b = b * weights
+    if isinstance(A, np.ndarray):
+        return get_backend("cpu").combine(A, a, B, b, weights)  # type: ignore[attr-defined]
+    change = B * b
+    if np.ndim(weights):
+        change *= weights
+    if np.ndim(a) or a != 1:
+        A *= a
+    A += change
+    return A
+
+
+def mix(A: Any, T: Any) -> Any:
+    """Return A T for a square T, in the type of A, which it may overwrite.
+
+    >>> mix(np.ones((1, 2), np.float32), np.diag([2.0, 3.0]))
+    array([[2., 3.]], dtype=float32)
+    """
+    T = namespace(T).astype(T, A.dtype)
+    return get_backend("cpu").mix(A, T) if isinstance(A, np.ndarray) else A @ T  # type: ignore[attr-defined]
+
+
 def copy(A: Any) -> Any:
     """Return a copy of an array of any library; ``positive`` of some libraries returns the array itself."""
     return namespace(A).asarray(A, copy=True)
 
 
 MIN_GRAM_NUMBERS = 1 << 16  # of a tensor that is decomposed by its Gram matrix: Householder's method is slow on GPUs
-MIN_PIVOT = 1e-5  # of Cholesky's method, relative: with smaller ones Q would lose its orthogonality
+MIN_GRAM_CELLS = 1 << 20  # the same of a NumPy array, whose Gram matrix several threads compute
+# Smaller relative pivots of Cholesky's method would cost Q its orthogonality: on a GPU, and on the CPU.
+MIN_PIVOT, MIN_CPU_PIVOT = 1e-5, 1e-3
 
 
 def qr(A: Any) -> tuple[Any, Any]:
     """Return Q and R with A = Q R of a tall matrix of any library, Q orthonormal; R need not be triangular.
 
-    A large tensor is decomposed by its Gram matrix; then columns of Q may be 0 if those of A are dependent.
+    A large matrix is decomposed by its Gram matrix; then columns of Q may be 0 if those of a tensor are dependent.
     """
-    if isinstance(A, np.ndarray):  # NumPy's own function would convert A to float64
-        return scipy.linalg.qr(A, mode="economic", check_finite=False)
-    if not _has_large_gram(A):
-        return namespace(A).linalg.qr(A)
+    is_numpy = isinstance(A, np.ndarray)
+    if not (is_numpy and A.size >= MIN_GRAM_CELLS and A.shape[0] > A.shape[1]) and not _has_large_gram(A):
+        # NumPy's own function would convert A to float64.
+        return scipy.linalg.qr(A, mode="economic", check_finite=False) if is_numpy else namespace(A).linalg.qr(A)
     xp, gram = namespace(A), exact_gram(A)
-    lower, failed = _import_torch().linalg.cholesky_ex(gram)
-    scale = xp.linalg.diagonal(lower)
-    if not bool(failed) and bool(xp.min(scale) > MIN_PIVOT * xp.max(scale)):
-        return A @ xp.astype(xp.linalg.inv(lower).T, A.dtype), xp.astype(lower.T, A.dtype)
+    lower = _factorize(gram)
+    if lower is not None:
+        return matmul(A, xp.astype(xp.linalg.inv(lower).T, A.dtype)), xp.astype(lower.T, A.dtype)
+    if is_numpy:
+        return scipy.linalg.qr(A, mode="economic", check_finite=False)
     values, V = _decompose_gram(gram, A.dtype)
     roots = xp.sqrt(values)
     return A @ (V * _reciprocal(roots, A.dtype)), xp.astype((V * roots).T, A.dtype)
+
+
+def _factorize(gram: Any) -> Any:
+    """Return the lower factor of Cholesky's method, or None if it would lose digits."""
+    xp = namespace(gram)
+    if isinstance(gram, np.ndarray):
+        (lower, failed), least = scipy.linalg.lapack.dpotrf(gram, lower=1), MIN_CPU_PIVOT
+    else:
+        (lower, failed), least = _import_torch().linalg.cholesky_ex(gram), MIN_PIVOT
+    scale = xp.linalg.diagonal(lower)
+    return lower if not bool(failed) and bool(xp.min(scale) > least * xp.max(scale)) else None
 
 
 def svd(A: Any) -> tuple[Any, Any, Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from labelgap.kernels import loops
 from labelgap.kernels.base import CellLoss, CellModel, Sparse, Targets, Weights
 from labelgap.kernels.elementwise import CompiledLoss
+from labelgap.kernels.mapped import MappedMatrix, transpose_mapped
 from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
 
 # The number of ranges never depends on the number of threads, so that rounding does not either.
@@ -28,6 +29,7 @@ MIN_SHARED_PRODUCT = 1 << 22  # multiply-adds of a dense product that several th
 MIN_RESULT_ROWS = 1 << 10  # of AᵀB, to split the rows of the result instead of the sum
 MAX_PRODUCT_CHUNKS = 32
 GRAM_BLOCK_ROWS = 1 << 10  # that are converted to float64 at a time
+ROWS_BYTES = 1 << 18  # of the rows that elementwise steps process together, in the cache of a core
 MAX_BLOCK_BYTES = 1 << 25  # of a block of scores, which then stays near the last-level cache
 MIN_BLOCK_ROWS = 16
 CACHED_BYTES = 1 << 22  # of the rows of a dense factor that sparse rows meet at a time
@@ -35,7 +37,7 @@ MIN_CELLS_PER_BLOCK = 32  # non-zeros that a sparse row should have among them
 
 
 class CSR:
-    """CSR matrix that computes its transpose when it is first used."""
+    """CSR matrix that computes its transpose when it is first used; that of a mapped matrix is mapped."""
 
     def __init__(self, matrix: sp.csr_array, data: NDArray) -> None:
         self.shape: tuple[int, int] = matrix.shape
@@ -43,11 +45,12 @@ class CSR:
         self.indptr, self.indices, self.data = matrix.indptr, matrix.indices, data
         self.arrays = self.indptr, self.indices, self.data
         self._bounds: dict[int, list[int]] = {}
+        self._mapped = matrix if isinstance(matrix, MappedMatrix) and data is matrix.data else None
 
     @cached_property
     def T(self) -> CSR:
         """The transpose, in CSR."""
-        transposed = sp.csr_array(self.matrix().T)
+        transposed = sp.csr_array(self.matrix().T) if self._mapped is None else transpose_mapped(self._mapped)
         return CSR(transposed, transposed.data)
 
     def ranges(self, width: int) -> list[int]:
@@ -208,6 +211,60 @@ def matmul_t(A: NDArray, B: NDArray) -> NDArray:
         return matmul(A.T, B)
     parts = map_ranges(lambda start, stop: A[start:stop].T @ B[start:stop], _product_chunks(len(A), work))
     return sum(parts[1:], parts[0])
+
+
+def dot(A: NDArray, B: NDArray) -> np.float64:
+    """Return ⟨A, B⟩, summed in float64."""
+    if A.size < MIN_CELLS_PER_RANGE or A.shape != B.shape or not (A.flags.c_contiguous and B.flags.c_contiguous):
+        return (A * B).sum(dtype=np.float64)
+    return np.float64(sum(map_ranges(partial(loops.dot, A.reshape(-1), B.reshape(-1)), _split_cells(A.size, 1))))
+
+
+def column_grams(arrays: tuple[NDArray, ...]) -> NDArray:
+    """Return ⟨a_c, b_c⟩ for all pairs of arrays of one shape and each column c, float64, (p, p, 1, k)."""
+    arrays = tuple(map(np.ascontiguousarray, arrays))
+    parts = map_ranges(partial(loops.column_grams, arrays), _split_cells(*arrays[0].shape))
+    lower = sum(parts[1:], parts[0])
+    upper = np.triu(np.ones(lower.shape[:2], bool), 1)
+    lower[upper] = lower.transpose(1, 0, 2)[upper]
+    return lower[:, :, None, :]
+
+
+def column_totals(A: NDArray) -> NDArray:
+    """Return the sum of each column, float64, (1, k)."""
+    parts = map_ranges(lambda start, stop: A[start:stop].sum(axis=0, keepdims=True, dtype=np.float64), _split_rows(A))
+    return sum(parts[1:], parts[0])
+
+
+def combine(A: NDArray, a: Any, B: NDArray, b: Any, weights: Any) -> NDArray:
+    """Write a∘A + b∘(weights∘B) to A, in blocks of rows, and return A."""
+
+    def combine_rows(start: int, stop: int) -> None:
+        row = slice(start, stop)
+        change = B[row if len(B) > 1 else slice(None)] * b
+        if np.ndim(weights):
+            change *= weights[row]
+        if np.ndim(a) or a != 1:
+            A[row] *= a
+        A[row] += change
+
+    map_ranges(combine_rows, _split_rows(A))
+    return A
+
+
+def mix(A: NDArray, T: NDArray) -> NDArray:
+    """Write A T to A, in blocks of rows, for a square T, and return A."""
+
+    def mix_rows(start: int, stop: int) -> None:
+        A[start:stop] = A[start:stop] @ T
+
+    map_ranges(mix_rows, _split_rows(A))
+    return A
+
+
+def _split_rows(A: NDArray) -> list[int]:
+    """Return bounds of blocks of rows that stay in the cache of a core."""
+    return _split_evenly(len(A), max(1, A.nbytes // ROWS_BYTES))
 
 
 def exact_gram(A: NDArray, weights: Any) -> NDArray:

@@ -86,6 +86,41 @@ def _add_rows(indices, data, B, row, p, last):
 
 
 @compiled
+def transpose(indptr, indices, data, position, t_indices, t_data, start, stop):
+    """Write the columns from ``start`` to ``stop`` to the transpose; ``position`` has the next cell of each."""
+    for i in range(indptr.shape[0] - 1):
+        for p in range(indptr[i], indptr[i + 1]):
+            j = indices[p]
+            if start <= j < stop:
+                t_indices[position[j]], t_data[position[j]] = i, data[p]
+                position[j] += 1
+
+
+@compiled
+def column_grams(arrays, start, stop):
+    """Return the inner products of the arrays' columns with one another, (p, p, k); the lower triangle alone."""
+    p, k = len(arrays), arrays[0].shape[1]
+    total = np.zeros((p, p, k))
+    for i in range(start, stop):
+        for a in range(p):
+            x = arrays[a][i]
+            for b in range(a + 1):
+                y, part = arrays[b][i], total[a, b]
+                for c in range(k):
+                    part[c] += np.float64(x[c]) * np.float64(y[c])
+    return total
+
+
+@compiled
+def dot(x, y, start, stop):
+    """Return the float64 sum of x_i y_i."""
+    total = 0.0
+    for i in range(start, stop):
+        total += np.float64(x[i]) * np.float64(y[i])
+    return total
+
+
+@compiled
 def gram_rows(t_indptr, t_indices, t_data, indptr, indices, data, out, start, stop):
     """Write rows of AᵀA: row f sums the rows of A that have feature f."""
     for f in range(start, stop):

@@ -10,13 +10,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from labelgap.kernels.base import Backend, CellLoss, CellModel, Targets, Weights, matmul, matmul_t, namespace, qr
+from labelgap.kernels.mapped import slice_rows, split_rows_evenly
 
 
 class ShardedArray:
@@ -175,18 +175,6 @@ def _add_shards(parts: Sequence[Any]) -> Any:
     return reduce(operator.add, parts) if add_up is None else add_up(parts)
 
 
-def _slice_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
-    """Return a range of rows that shares the memory of the matrix."""
-    first, last = matrix.indptr[start], matrix.indptr[stop]
-    part = sp.csr_array((stop - start, matrix.shape[1]), dtype=matrix.dtype)
-    part.indptr = matrix.indptr[start : stop + 1] - first
-    part.data, part.indices = (
-        matrix.data[first:last],
-        matrix.indices[first:last],
-    )  # SciPy's constructor would copy them
-    return part
-
-
 class ShardedMatrix:
     """Prepared sparse matrix of row blocks, or the transpose of one; ``rows`` is the SciPy matrix of all rows."""
 
@@ -257,9 +245,9 @@ class ShardedBackend:
         return np.concatenate([self.on_shards.to_numpy(block) for block in array.blocks])
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
-        matrix = sp.csr_array(matrix)
+        matrix = matrix if isinstance(matrix, sp.csr_array) else sp.csr_array(matrix)
         bounds = self._bounds(matrix.shape[0])
-        blocks = [self.on_shards.prepare(_slice_rows(matrix, *pair), dtype) for pair in bounds]
+        blocks = [self.on_shards.prepare(slice_rows(matrix, *pair), dtype) for pair in bounds]
         return ShardedMatrix(blocks, matrix, dtype)
 
     def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
@@ -360,8 +348,7 @@ class ShardedBackend:
         return self.inner.product_topk(A, B, k)
 
     def _bounds(self, n: int) -> list[tuple[int, int]]:
-        bounds = np.unique(np.linspace(0, n, self.count + 1).astype(int)).tolist()
-        return list(pairwise(bounds))
+        return split_rows_evenly(n, self.count)
 
     def _spread(self, A: ShardedMatrix, value: Any) -> list[Any]:
         """Return what each shard of A gets of an array: its own rows, or all of an array over labels or features."""

@@ -1,8 +1,8 @@
 """Objectives: data, loss and penalty bound to kernels."""
 
-from labelgap.objectives.cells import bind_label_cells
 from labelgap.objectives.embeddings import Regression, fit_ridge, regress
 from labelgap.objectives.features import Features
+from labelgap.objectives.positive_unlabelled import bind_label_cells
 from labelgap.objectives.problem import Problem, SideData, bind, solve, start
 
 __all__ = [

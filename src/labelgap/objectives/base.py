@@ -58,6 +58,8 @@ class Ridge(Quadratic):
 
     def value(self, W: Array) -> Scalar:
         offset = W if self.center is None else W - self.center
+        if np.ndim(self.alpha) == 0:
+            return 0.5 * self.alpha * inner(offset, offset)
         return 0.5 * inner(self.alpha * offset, offset)
 
     def model(self, W: Array) -> Model:

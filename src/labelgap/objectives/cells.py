@@ -14,12 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from labelgap.kernels import Backend, exact_gram, namespace
+from labelgap.kernels import Backend, combine, exact_gram, namespace
 from labelgap.kernels.base import CellLoss
 from labelgap.losses import Loss
 from labelgap.objectives.base import Quadratic, Sum
 from labelgap.objectives.features import Identity
-from labelgap.observations import Labels
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, Scalar, inner
 
 
@@ -342,8 +341,7 @@ class _AllSquaresObjective(Quadratic):
 
     def expand(self, B: Array) -> Model:
         """Return the model without its value, which would take a pass of its own."""
-        gradient = self._multiply(B)
-        gradient -= self.R
+        gradient = combine(self._multiply(B), 1.0, self.R, -1.0)
         return Model(np.nan, gradient, self._multiply, self.curvature(B))
 
     def _multiply(self, S: Array) -> Array:
@@ -403,11 +401,3 @@ class CellsSum:
     def multiply_targets(self, H: Array) -> Array:
         """Return −∂F/∂B at B = 0, the direction of the first step of B."""
         return -self.objective_in_left(H).model(self.zeros(H.shape[1], H.dtype)).gradient
-
-
-def bind_label_cells(labels: Labels, loss: Loss, kernels: Backend, dtype: Any) -> BoundCells:
-    """Bind labels and loss in the cheapest form."""
-    if labels.known is not None:
-        return KnownCells(kernels, loss, kernels.prepare(labels.encode(loss.negative, loss.positive, dtype), dtype))
-    form = AllCellsSquared if loss.quadratic else AllCells
-    return form(kernels, loss, kernels.prepare(labels.positives, dtype))

@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from labelgap.kernels import Backend, eigh, exact_gram, matmul, matmul_t, namespace
+from labelgap.kernels import (
+    Backend,
+    column_grams,
+    column_totals,
+    combine,
+    eigh,
+    exact_gram,
+    matmul,
+    matmul_t,
+    namespace,
+)
 from labelgap.solvers.base import Array, LinearMap
 
 # The order up to which an eigendecomposition pays for itself. It takes 12 s at 5,000 on two cores, where a fit by
@@ -47,14 +57,14 @@ class Spectrum:
 class Sketch:
     """AᵀA ≈ D⁻¹ (U diag(values) Uᵀ + tail (I − UUᵀ)) D⁻¹: a Nyström approximation of the scaled matrix D AᵀA D.
 
-    D = diag(scale), with 1/D² about the diagonal of AᵀA, but for the constant. The sketch finds the few directions
-    that columns of unequal norms do not explain (Frangella, Tropp and Udell 2021, who do not scale). A ridge ρ is
-    ρ · D⁻¹ D² D⁻¹, where D² is replaced by ``squares`` (uᵀD²u of each direction) and ``tail_square`` (its mean over
-    the others).
+    D² = diag(weights), with 1/D² about the diagonal of AᵀA, but for the constant; ``directions`` are D U. The sketch
+    finds the few directions that columns of unequal norms do not explain (Frangella, Tropp and Udell 2021, who do not
+    scale). A ridge ρ is ρ · D⁻¹ D² D⁻¹, where D² is replaced by ``squares`` (uᵀD²u of each direction) and
+    ``tail_square`` (its mean over the others).
     """
 
-    scale: Array
-    vectors: Array
+    weights: Array
+    directions: Array
     values: Array
     squares: Array
     tail: Array
@@ -70,33 +80,32 @@ class Sketch:
             # Scaled by its norm, a shift from all other columns to the constant would take tiny steps.
             norms = xp.concat([ordinary, 0 * ordinary[:1, :] + CONSTANT_SCALE * mean])
         squares = 1 / (norms + MIN_SKETCH_SCALE * mean)
-        test = features.kernels.normal(np.random.RandomState(0), (features.shape[1], rank), features.dtype)
-        scale = xp.astype(xp.sqrt(squares), test.dtype)
-        half = features.times(scale * test)
-        image = scale * features.t_times(half)
+        image = features.kernels.normal(np.random.RandomState(0), (features.shape[1], rank), features.dtype)
+        scale = xp.astype(xp.sqrt(squares), image.dtype)
+        image *= scale
+        half = features.times(image)
         whitening = _whiten(exact_gram(half))
+        image = features.t_times(half)
+        del half
+        image *= scale
         rotation = _whiten(whitening.T @ exact_gram(image) @ whitening)
         # The columns of the rotation have the length 1/√value.
         values = 1 / xp.sum(rotation * rotation, axis=0)
-        vectors = matmul(image, xp.astype(whitening @ rotation, test.dtype))
-        exact = xp.astype(vectors, xp.float64)
-        shares = xp.sum(squares * exact * exact, axis=0)[:, None]
-        rest = (xp.sum(squares) - xp.sum(shares)) / max(1, features.shape[1] - vectors.shape[1])
-        return cls(scale, vectors, values[:, None], shares, values[0], rest)
+        directions = matmul(image, xp.astype(whitening @ rotation, image.dtype))
+        directions *= scale
+        shares = column_grams(directions)[0][0].T
+        rest = (xp.sum(squares) - xp.sum(shares)) / max(1, features.shape[1] - directions.shape[1])
+        return cls(xp.astype(squares, image.dtype), directions, values[:, None], shares, values[0], rest)
 
     def invert(self, m: Array, ridge: float) -> Callable[[Array], Array]:
         """Return R ↦ about (m_c AᵀA + ridge)⁻¹ r_c for each column c; m has shape (1, k)."""
-        xp, dtype = namespace(self.values), self.vectors.dtype
+        xp, dtype = namespace(self.values), self.directions.dtype
         tail = 1 / (m * self.tail + ridge * self.tail_square)
         change = xp.astype(1 / (m * self.values + ridge * self.squares) - tail, dtype)
-        tail = xp.astype(tail, dtype)
 
         def solve(R: Array) -> Array:
-            R = self.scale * R
-            solved = matmul(self.vectors, change * matmul_t(self.vectors, R))
-            solved += tail * R
-            solved *= self.scale
-            return solved
+            solved = matmul(self.directions, change * matmul_t(self.directions, R))
+            return combine(solved, 1.0, R, tail, self.weights)
 
         return solve
 
@@ -181,9 +190,7 @@ class Features:
         """Return A W."""
         if not self.constant:
             return self._times(self.matrix, W)
-        product = self._times(self.matrix, W[:-1, :])
-        product += W[-1:, :]
-        return product
+        return combine(self._times(self.matrix, W[:-1, :]), 1.0, W[-1:, :], 1.0)
 
     def t_times(self, B: Array) -> Array:
         """Return Aᵀ B."""
@@ -191,8 +198,7 @@ class Features:
         if not self.constant:
             return product
         xp = namespace(B)
-        sums = xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), product.dtype)
-        return namespace(product).concat([product, sums])
+        return namespace(product).concat([product, xp.astype(column_totals(B), product.dtype)])
 
     @property
     def coarse(self) -> LinearMap:
@@ -334,7 +340,7 @@ class WithoutConstant:
         """Return Aᵀ B."""
         xp = namespace(B)
         product = self._t_times(self._matrix, B)
-        product -= self._shift * self._sums * xp.astype(xp.sum(B, axis=0, keepdims=True, dtype=xp.float64), B.dtype)
+        product -= self._shift * self._sums * xp.astype(column_totals(B), B.dtype)
         return product
 
     def column_squares(self) -> Array:

@@ -20,6 +20,7 @@ from labelgap.kernels import Backend
 from labelgap.kernels.base import CellLoss
 from labelgap.losses import CellFunctions, Loss
 from labelgap.objectives.cells import AllCells, AllCellsSquared, BoundCells, CellsSum, KnownCells, Weights
+from labelgap.observations import Labels
 
 
 class CorrectedLoss:
@@ -108,8 +109,11 @@ class PositiveUnlabelled:
         self, positives: sp.csr_array, ratio: float, random_state: Any, kernels: Backend, dtype: Any
     ) -> BoundCells:
         """Bind the positives and ``ratio`` times as many unlabelled cells, drawn at random."""
-        drawn = sample_unlabelled(positives, ratio, random_state)
-        pairs = (positives, self.importance), (drawn, self._unlabelled_weights)
+        return self.bind_stored(positives, sample_unlabelled(positives, ratio, random_state), kernels, dtype)
+
+    def bind_stored(self, positives: sp.csr_array, others: sp.csr_array, kernels: Backend, dtype: Any) -> BoundCells:
+        """Bind the positives and the stored cells of ``others`` alone."""
+        pairs = (positives, self.importance), (others, self._unlabelled_weights)
         values = [kernels.prepare(compute_cell_weights(cells, weights, dtype), dtype) for cells, weights in pairs]
         losses = zip(self._weighted_losses, values, strict=True)
         return CellsSum([KnownCells(kernels, loss, weights) for loss, weights in losses])
@@ -164,3 +168,22 @@ def sample_unlabelled(positives: sp.csr_array, ratio: float, random_state: Any) 
         fresh = np.setdiff1d(more, np.concatenate([taken, keys]))
         keys = np.concatenate([keys, rng.permutation(fresh)[: count - len(keys)]])
     return sp.csr_array((np.ones(count), (keys // L, keys % L)), shape=(n, L))
+
+
+def bind_label_cells(
+    labels: Labels,
+    loss: Loss,
+    kernels: Backend,
+    dtype: Any,
+    weights: Weights = Weights(),  # noqa: B008 - a tuple of two numbers
+) -> BoundCells:
+    """Bind labels and loss in the cheapest form; the weights multiply the losses of the cells."""
+    if labels.known is None:
+        form = AllCellsSquared if loss.quadratic else AllCells
+        positives = kernels.prepare(labels.positives, dtype)
+        return form(kernels, loss, positives, weights=weights.move_to(kernels, dtype))
+    if weights.uniform:
+        return KnownCells(kernels, loss, kernels.prepare(labels.encode(loss.negative, loss.positive, dtype), dtype))
+    negatives = sp.csr_array(labels.known > labels.positives)
+    both = PositiveUnlabelled(loss, loss, loss.negative, Weights(), weights)
+    return both.bind_stored(labels.positives, negatives, kernels, dtype)

@@ -171,7 +171,7 @@ class Problem:
         C = self.right.times(H)
         return Sum([self.cells.objective_in_left(C), *self.left_terms], self._right_penalty(H, C))
 
-    def left_penalty(self) -> Objective:
+    def left_penalty(self) -> Ridge:
         """Return the penalty of W."""
         return Ridge(self.penalties.left)
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import IO, Any
@@ -71,6 +72,12 @@ def progress(total: int | None, title: str, verbose: int, done: int = 0) -> Iter
         displays.append(_print_lines)
     elif verbose == 1 and reported is None:
         displays.append(_show_bar)
+    with _show_all(displays, total, title, done) as advance:
+        yield advance
+
+
+@contextmanager
+def _show_all(displays: list[Display], total: int | None, title: str, done: int) -> Iterator[Callable[[str], None]]:
     with ExitStack() as stack:
         updates = [stack.enter_context(display(total, title, done)) for display in displays]
 
@@ -87,9 +94,13 @@ def is_reporting() -> bool:
 
 
 @contextmanager
-def report_progress(display: Display) -> Iterator[None]:
-    """Report every :func:`progress` of the block to a display, whatever its ``verbose`` is."""
-    with set_variable(_display, display):
+def report_progress(display: Display, *, also: bool = False) -> Iterator[None]:
+    """Report every :func:`progress` of the block to a display, whatever its ``verbose`` is.
+
+    With ``also`` the display of the enclosing block is kept beside it.
+    """
+    outer = _display.get() if also else None
+    with set_variable(_display, display if outer is None else partial(_show_all, [outer, display])):
         yield
 
 
@@ -134,8 +145,10 @@ def progress_bars(**options: Any) -> Iterator[Display]:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def check_file(path: Path) -> None:
-    """Raise FileNotFoundError or IsADirectoryError if the path is not a file."""
+def check_file(path: Path, *, folder: bool = False) -> None:
+    """Raise FileNotFoundError or IsADirectoryError if the path is not a file, or a folder if these are allowed."""
+    if folder and path.is_dir():
+        return
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder; pass a file in it.")
     if not path.is_file():

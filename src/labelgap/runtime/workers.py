@@ -20,6 +20,7 @@ from labelgap.runtime.progress import scope, set_variable
 MAX_CELLS_PER_BLOCK = 1 << 22  # 32 MiB of float64
 
 _n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
+_memory_limit: ContextVar[int | None] = ContextVar("labelgap_memory", default=None)
 
 
 def available_cores() -> int:
@@ -43,6 +44,23 @@ def n_threads(n_jobs: int | None = None) -> int:
     if not isinstance(n_jobs, Integral) or n_jobs == 0:
         raise ValueError(f"n_jobs={n_jobs!r} has no meaning; pass a positive integer, or -1 for all cores.")
     return int(n_jobs) if n_jobs > 0 else max(1, available_cores() + 1 + n_jobs)
+
+
+def get_memory_limit() -> int:
+    """Return the bytes that large intermediate results may take: those of :func:`limit_memory`, or all there is."""
+    return _memory_limit.get() or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@contextmanager
+def limit_memory(n_bytes: int | None) -> Iterator[None]:
+    """Size blocks and intermediate results in the block for so many bytes; None sets no limit.
+
+    >>> with limit_memory(1 << 30):
+    ...     get_memory_limit()
+    1073741824
+    """
+    with set_variable(_memory_limit, n_bytes):
+        yield
 
 
 # --- BLAS -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from labelgap.kernels import namespace
+from labelgap.kernels import inner
 
 Array = Any
 Scalar = Any  # a float, or a 0-d float64 array on the device
@@ -140,19 +140,6 @@ class Solver(Protocol):
 
     def limit_products(self, steps: int, products: int) -> Solver:
         """Return the same solver with at most ``steps`` steps of at most ``products`` Hessian products."""
-
-
-def inner(a: Array, b: Array) -> Scalar:
-    """Return ⟨a, b⟩, summed in float64 so that long float32 arrays keep their digits.
-
-    The result stays on the device of the arrays; ``float`` copies it to the host.
-
-    >>> import numpy as np
-    >>> float(inner(np.ones((2, 3)), np.full((2, 3), 2.0)))
-    12.0
-    """
-    xp = namespace(a)
-    return xp.sum(a * b, dtype=xp.float64)
 
 
 def norm(a: Array) -> float:

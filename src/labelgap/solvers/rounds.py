@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from labelgap.kernels import Backend, eigh, matmul, namespace
+from labelgap.kernels import Backend, column_grams, combine, copy, eigh, matmul, mix, namespace
 from labelgap.solvers.base import (
     Array,
     BilinearProblem,
@@ -37,6 +37,14 @@ class ImageObjective(Objective, Protocol):
         """Return the model, perhaps with NaN for its value."""
 
 
+class RidgeObjective(Objective, Protocol):
+    """½ Σ_i α_i ‖w_i‖²."""
+
+    @property
+    def alpha(self) -> Array:
+        """A number, or a column with one for each row."""
+
+
 class ComposedProblem(BilinearProblem, Protocol):
     """A problem in W that depends on the image A W and a penalty, and whose factors can be mixed."""
 
@@ -51,7 +59,7 @@ class ComposedProblem(BilinearProblem, Protocol):
     def objective_in_image(self, H: Array) -> ImageObjective:
         """Return F(·, H) without the penalty of W, an objective in B = A W."""
 
-    def left_penalty(self) -> Objective:
+    def left_penalty(self) -> RidgeObjective:
         """Return the penalty of W."""
 
     def objective_in_right(self, W: Array, B: Array | None = None) -> Objective:
@@ -70,9 +78,8 @@ class _Position(NamedTuple):
     XS: Array | None = None
 
     def mix(self, T: Array) -> _Position:
-        """Return the point of W T."""
-        xp = namespace(T)
-        return _Position(*(None if part is None else matmul(part, xp.astype(T, part.dtype)) for part in self))
+        """Return the point of W T; overwrites this one."""
+        return _Position(*(None if part is None else mix(part, T) for part in self))
 
 
 @dataclass
@@ -108,7 +115,7 @@ class Rounds:
         """Return W and H after some rounds, or two half steps if the features have eigenvectors, balanced; and F."""
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
-        point, H = _Position(fit.W, problem.left.times(fit.W)), fit.H
+        point, H = _Position(copy(fit.W), problem.left.times(fit.W)), fit.H
         right = right.limit_products(1, MAX_RIGHT_PRODUCTS)
         value = fit.history[-1] if fit.history else math.inf
         for number in range(self.max_rounds):
@@ -130,7 +137,7 @@ class Rounds:
 
 
 def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Position, Array]:
-    """Return the point after a step in the plane, and H in the same basis."""
+    """Return the point after a step in the plane, and H in the same basis; overwrites the point."""
     data, penalty = problem.objective_in_image(H), problem.left_penalty()
     model = data.expand(point.B)
     rotation = _find_rotation(model.kronecker)
@@ -138,39 +145,36 @@ def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Positi
         point, H = point.mix(rotation), matmul(H, namespace(H).astype(rotation, H.dtype))
         data = problem.objective_in_image(H)
         model = data.expand(point.B)
-    ridge = penalty.model(point.W)
-    gradient = problem.left.coarse.t_times(model.gradient)
-    gradient += ridge.gradient
-    m, alpha = _get_curvature(model, ridge)
-    Z = -precondition_columns(problem.left, m, alpha, gradient.dtype)(gradient)
-    XZ = problem.left.coarse.times(Z)
-    exact = _is_exact(model.kronecker, ridge.kronecker)
-    if exact:
-        S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _ColumnForm(m, alpha))
-    else:
-        S, XS = _minimize_in_plane(gradient, (Z, XZ), (point.S, point.XS), _HessianForm(model, ridge))
+    gradient = combine(problem.left.coarse.t_times(model.gradient), 1.0, point.W, 1.0, penalty.alpha)
+    m, ridge = _get_curvature(model), float(_mean(penalty.alpha))
+    form: _ColumnForm | _HessianForm = _HessianForm(model, penalty.alpha)
+    exact = _is_exact(model.kronecker, penalty.alpha)
+    if exact:  # nothing else needs the arrays of the rows
+        form = _ColumnForm(m, ridge)
+        del data, model
+    Z = precondition_columns(problem.left, m, ridge, gradient.dtype)(gradient)
+    S, XS = _minimize_in_plane(gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), form)
+    if not exact:
         length = _search_line(data, penalty, point, (gradient, S, XS))
         S, XS = length * S, length * XS
-    W, B = point.W + S, point.B + XS
+    W, B = combine(point.W, 1.0, S, 1.0), combine(point.B, 1.0, XS, 1.0)
     if exact:  # the next round needs few digits of this step
         S, XS = problem.backend.coarse(S), problem.backend.coarse(XS)
     return _Position(W, B, S, XS), H
 
 
-def _get_curvature(model: Model, ridge: Model) -> tuple[Array, float]:
-    """Return the curvature of each column, (1, k) and float64, and the ridge."""
+def _get_curvature(model: Model) -> Array:
+    """Return the curvature of each column, (1, k) and float64."""
     form = model.kronecker
     assert form is not None
-    assert ridge.kronecker is not None
     xp = namespace(form.M)
     diagonal = xp.astype(xp.linalg.diagonal(form.M), xp.float64)[None, :]
-    return diagonal * _mean(form.weights) + _mean(form.ridge), float(_mean(ridge.kronecker.ridge))
+    return diagonal * _mean(form.weights) + _mean(form.ridge)
 
 
-def _is_exact(data: Kronecker | None, penalty: Kronecker | None) -> bool:
+def _is_exact(form: Kronecker | None, alpha: Array) -> bool:
     """Return whether the columns are independent quadratics with one weight and one ridge."""
-    forms = [form for form in (data, penalty) if form is not None and form.exact]
-    return len(forms) == 2 and not any(_is_array(v) for form in forms for v in (form.weights, form.ridge))
+    return form is not None and form.exact and not any(map(_is_array, (form.weights, form.ridge, alpha)))
 
 
 def _is_array(values: Array) -> bool:
@@ -195,43 +199,41 @@ def _find_rotation(form: Kronecker | None) -> Array | None:
     return eigh(M)[1]
 
 
+Curves = list[list[Array]]
+
+
 class _ColumnForm(NamedTuple):
     """The quadratic form of each column of (P, A P): m_c ‖A p_c‖² + ridge ‖p_c‖²."""
 
     m: Array
     ridge: float
 
-    def dot(self, P: Array, Q: Array) -> Array:
-        """Return ⟨p_c, q_c⟩ of each column, (1, k), float64."""
-        xp = namespace(P)
-        return xp.sum(P * Q, axis=0, keepdims=True, dtype=xp.float64)
-
-    def image(self, P: Array, XP: Array) -> tuple[Array, Array]:
-        """Return what the form multiplies with another direction and its image."""
-        return P, XP
-
-    def curve(self, P: Array, XP: Array, image: tuple[Array, Array]) -> Array:
-        """Return the form of two directions, from the image of one."""
-        return self.ridge * self.dot(P, image[0]) + self.m * self.dot(XP, image[1])
+    def expand(self, gradient: Array, directions: list[Array], images: list[Array]) -> tuple[list[Array], Curves]:
+        """Return ⟨g_c, p_c⟩ and the form of all pairs of directions, (1, k) and float64."""
+        dots, squares = column_grams(gradient, *directions), column_grams(*images)
+        pairs = range(len(images))
+        curves = [[self.ridge * dots[a + 1][b + 1] + self.m * squares[a][b] for b in pairs] for a in pairs]
+        return [dots[0][a + 1] for a in pairs], curves
 
 
 class _HessianForm(NamedTuple):
     """The Hessian of all columns together, (1, 1)."""
 
     data: Model
-    ridge: Model
+    alpha: Array
 
-    def dot(self, P: Array, Q: Array) -> Array:
-        """Return ⟨P, Q⟩, (1, 1), float64."""
-        return namespace(P).reshape(inner(P, Q), (1, 1))
+    def expand(self, gradient: Array, directions: list[Array], images: list[Array]) -> tuple[list[Array], Curves]:
+        """Return ⟨G, P⟩ and the form of all pairs of directions, (1, 1) and float64."""
+        curves: Curves = []
+        for P, XP in zip(directions, images, strict=True):
+            products = self.alpha * P, self.data.hessp(XP)
+            pairs = zip(directions, images, strict=True)
+            curves.append([_to_square(inner(Q, products[0]) + inner(XQ, products[1])) for Q, XQ in pairs])
+        return [_to_square(inner(gradient, P)) for P in directions], curves
 
-    def image(self, P: Array, XP: Array) -> tuple[Array, Array]:
-        """Return the Hessian products."""
-        return self.ridge.hessp(P), self.data.hessp(XP)
 
-    def curve(self, P: Array, XP: Array, image: tuple[Array, Array]) -> Array:
-        """Return the form of two directions, from the image of one."""
-        return self.dot(P, image[0]) + self.dot(XP, image[1])
+def _to_square(number: Array) -> Array:
+    return namespace(number).reshape(number, (1, 1))
 
 
 def _minimize_in_plane(
@@ -240,23 +242,19 @@ def _minimize_in_plane(
     old: tuple[Array | None, Array | None],
     form: _ColumnForm | _HessianForm,
 ) -> tuple[Array, Array]:
-    """Return the step a∘Z + b∘S and its image, with the a and b that minimise the quadratic model."""
+    """Return the step a∘Z + b∘S and its image, with the a and b that minimise the quadratic model; overwrites Z."""
     (Z, XZ), (S, XS) = new, old
-    image = form.image(Z, XZ)
-    gz, zz = form.dot(gradient, Z), form.curve(Z, XZ, image)
-    a = _divide(-gz, zz)
     if S is None or XS is None:
+        (gz,), ((zz,),) = form.expand(gradient, [Z], [XZ])
+        a = _divide(-gz, zz)
         return _scale(Z, a), _scale(XZ, a)
-    gs, zs, ss = form.dot(gradient, S), form.curve(S, XS, image), form.curve(S, XS, form.image(S, XS))
+    (gz, gs), ((zz, zs), (_, ss)) = form.expand(gradient, [Z, S], [XZ, XS])
     determinant = zz * ss - zs * zs
-    xp = namespace(a)
+    xp = namespace(gz)
     flat = determinant <= MIN_DETERMINANT * zz * ss
-    a = xp.where(flat, a, _divide(gs * zs - gz * ss, determinant))
+    a = xp.where(flat, _divide(-gz, zz), _divide(gs * zs - gz * ss, determinant))
     b = xp.where(flat, 0.0 * a, _divide(gz * zs - gs * zz, determinant))
-    step, image = _scale(Z, a), _scale(XZ, a)
-    step += _scale(S, b)
-    image += _scale(XS, b)
-    return step, image
+    return combine(Z, a, S, b), combine(XZ, a, XS, b)
 
 
 def _divide(numerator: Array, denominator: Array) -> Array:

@@ -17,10 +17,10 @@ from labelgap.datasets import write_records
 from labelgap.datasets.file_io import read_bytes, uncompressed_name, write_compressed
 from labelgap.datasets.tables import find_delimiter, guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
-from labelgap.estimators.tagger import TOKEN, without_markup
 from labelgap.gaps import Argument, Explanation, LabelCooccurrence, explain
 from labelgap.inputs import TableColumns, get_label_names, load_data_for, resolve_columns
 from labelgap.observations import Labels, as_labels
+from labelgap.portable import TOKEN, without_markup
 from labelgap.serve.reviews.store import Review
 
 LOG_COLUMNS = ["key" if name == "entry_id" else name for name in Review._fields] + ["current"]

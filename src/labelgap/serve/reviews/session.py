@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 
 from labelgap.gaps import Audit, audit
 from labelgap.inputs import clone_with_seed
+from labelgap.observations import Labels
 from labelgap.serve.jobs import Job
 from labelgap.serve.reviews import statistics
 from labelgap.serve.reviews.retraining import Retrained, retrain, save_next_to
@@ -59,8 +61,8 @@ class ReviewSession:
         return self.store.meta("expected") is not None
 
     def start_first_audit(self) -> None:
-        """Start an audit if the store has no suggestions yet."""
-        if not self.audited:
+        """Start an audit if the store has no suggestions yet, or only those of an audit that did not end."""
+        if not self.audited or self.store.meta("is_part") == "1":
             self.start_audit()
 
     def start_audit(self) -> bool:
@@ -68,20 +70,28 @@ class ReviewSession:
         return self.audit_job.start(self.run_audit)
 
     def run_audit(self) -> None:
-        """Audit the labels with the current verdicts, and store the suggestions for undecided cells."""
+        """Audit the labels with the current verdicts, and store the suggestions for undecided cells.
+
+        The first audit stores those of the rows scored so far after each fold, so that people can begin.
+        """
         reviews = self.store.current_reviews()
         labels = self.data.apply_reviews(reviews)
         estimator = clone_with_seed(self.data.model, self.seed)
-        result = audit(self.data.texts, labels, estimator, n_folds=self.folds, random_state=self.seed)
+        early = None if self.audited else partial(self._store_audit, labels, reviews, is_part=True)
+        options: dict[str, Any] = {"n_folds": self.folds, "random_state": self.seed, "callback": early}
+        self._store_audit(labels, reviews, audit(self.data.texts, labels, estimator, **options), is_part=False)
+
+    def _store_audit(self, labels: Labels, reviews: list[Review], result: Audit, *, is_part: bool) -> None:
+        """Store the suggestions of an audit for cells that were undecided when it began."""
         written = np.bincount(labels.positives.indices, minlength=labels.shape[1])
-        expected = json.dumps((written + result.n_missing).round(3).tolist())
+        expected = json.dumps((written / result.written).round(3).tolist())
         decided = {(review.row, review.label) for review in statistics.select_decided(reviews)}
         suggestions = (
             suggestion
             for suggestion in self._likely_suggestions(result)
             if (suggestion.row, suggestion.label) not in decided
         )
-        self.store.replace_suggestions(suggestions, expected=expected)
+        self.store.replace_suggestions(suggestions, expected=expected, is_part=str(int(is_part)))
 
     def _likely_suggestions(self, result: Audit) -> Iterator[Suggestion]:
         for row, label, kind, probability in result.records(self.data.label_names, MAX_STORED_SUGGESTIONS):

@@ -41,6 +41,7 @@ export class ProgressView {
     const tiles = [
       [count(accepted), this.kind === "missing" ? "added" : "removed"], [count(rejected), "rejected"],
       [count(skipped), "skipped"], [count(open), "open, 10\u00a0% or more"], [`≈ ${count(expected)}`, "expected right"],
+      [`≈ ${count(stats.next_hundred)}`, "right among the next 100"],
     ];
     refill(this.body,
       el("dl", { class: "tiles" },

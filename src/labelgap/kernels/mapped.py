@@ -1,0 +1,130 @@
+"""Sparse matrices in memory-mapped files, for data that are larger than memory.
+
+A matrix NAME is three files in a folder, NAME.data.npy, NAME.indices.npy and NAME.indptr.npy. The system reads parts
+of them when a product needs them, and drops them when memory is short. The transpose of such a matrix is mapped too.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from labelgap.kernels import loops
+from labelgap.runtime import get_memory_limit, map_ranges
+
+PARTS = ("data", "indices", "indptr")
+BLOCK_CELLS = 1 << 22  # of a mapped matrix that are counted at a time
+MAX_BANDS = 256  # of columns; each takes a pass over the matrix
+
+
+class MappedRows(NamedTuple):
+    """The files of a matrix, and a range of its rows."""
+
+    folder: str
+    name: str
+    n_columns: int
+    start: int
+    stop: int
+
+    def open(self) -> MappedMatrix:
+        """Map the files."""
+        return open_matrix(Path(self.folder), self.name, self.n_columns)[self.start : self.stop]
+
+
+class MappedMatrix(sp.csr_array):
+    """CSR matrix whose arrays are memory-mapped.
+
+    A range of its rows shares the mapped files. A pickle of it names the files, so that another process maps them
+    too. A matrix that is computed from it, with other rows or values, is in memory.
+    """
+
+    source: MappedRows | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, slice) and key.step in (None, 1):
+            start, stop, _ = key.indices(self.shape[0])
+            return slice_rows(self, start, max(start, stop))
+        return sp.csr_array(self)[key]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self.source is None:
+            return sp.csr_array(self).__reduce_ex__(protocol)
+        return MappedRows.open, (self.source,)
+
+
+def slice_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
+    """Return a range of rows that shares the memory of the matrix, or its files."""
+    first, last = int(matrix.indptr[start]), int(matrix.indptr[stop])
+    part = type(matrix)((stop - start, matrix.shape[1]), dtype=matrix.dtype)
+    # SciPy's constructor would copy these.
+    part.indptr = matrix.indptr[start : stop + 1] - first
+    part.data, part.indices = matrix.data[first:last], matrix.indices[first:last]
+    source = getattr(matrix, "source", None)
+    if source is not None:
+        part.source = source._replace(start=source.start + start, stop=source.start + stop)
+    return part
+
+
+def open_matrix(folder: Path, name: str, n_columns: int) -> MappedMatrix:
+    """Map a matrix; raise ValueError if its files do not fit together."""
+    data, indices, indptr = (map_array(folder / f"{name}.{part}.npy") for part in PARTS)
+    if len(data) != len(indices) or not len(indptr) or indptr[0] != 0 or indptr[-1] != len(data):
+        raise ValueError(f"{folder}: the files of {name} do not fit together; write the folder again.")
+    matrix = MappedMatrix((data, indices, indptr), shape=(len(indptr) - 1, n_columns), copy=False)
+    matrix.source = MappedRows(str(folder.absolute()), name, n_columns, 0, len(indptr) - 1)
+    return matrix
+
+
+def map_array(path: Path) -> NDArray:
+    """Map a .npy file; pages that are written to, which kernels never do, would be private copies."""
+    try:
+        return np.asarray(np.load(path, mmap_mode="c", allow_pickle=False))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path.parent} has no file {path.name}; write the folder again.") from None
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not a readable .npy file ({error}); write the folder again.") from error
+
+
+def transpose_mapped(matrix: MappedMatrix) -> MappedMatrix:
+    """Return the transpose of a mapped matrix, in a temporary file that vanishes with the matrix.
+
+    It is filled in bands of columns, so that the pages being written fit into memory.
+    """
+    n, d = matrix.shape
+    counts = np.zeros(d + 1, matrix.indptr.dtype)
+    for start in range(0, matrix.nnz, BLOCK_CELLS):
+        counts[1:] += np.bincount(matrix.indices[start : start + BLOCK_CELLS], minlength=d).astype(counts.dtype)
+    indptr = np.cumsum(counts, dtype=counts.dtype)
+    folder = None if matrix.source is None else matrix.source.folder
+    data = _make_temporary(folder, matrix.nnz, matrix.dtype)
+    indices = _make_temporary(folder, matrix.nnz, matrix.indices.dtype)
+    loop = partial(loops.transpose, matrix.indptr, matrix.indices, matrix.data, indptr[:-1].copy(), indices, data)
+    n_bytes = matrix.nnz * (data.itemsize + indices.itemsize)
+    n_bands = min(MAX_BANDS, max(2, 4 * n_bytes // get_memory_limit()))
+    bounds = np.searchsorted(indptr, np.linspace(0, matrix.nnz, n_bands + 1)[1:-1])
+    map_ranges(loop, np.unique([0, *bounds, d]).tolist())
+    return MappedMatrix((data, indices, indptr), shape=(d, n), copy=False)
+
+
+def _make_temporary(folder: str | None, size: int, dtype: Any) -> NDArray:
+    """Return an array in a file without a name, beside the data if their folder can be written to."""
+    writable = folder is not None and os.access(folder, os.W_OK)
+    with tempfile.TemporaryFile(dir=folder if writable else None) as stream:
+        return np.asarray(np.memmap(stream, dtype, "w+", shape=(size,))) if size else np.empty(0, dtype)
+
+
+def split_rows_evenly(n: int, n_ranges: int) -> list[tuple[int, int]]:
+    """Return at most ``n_ranges`` ranges of rows that are about equally long and not empty.
+
+    >>> split_rows_evenly(5, 2)
+    [(0, 2), (2, 5)]
+    """
+    return list(pairwise(np.unique(np.linspace(0, n, n_ranges + 1).astype(int)).tolist()))
