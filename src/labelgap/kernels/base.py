@@ -296,7 +296,8 @@ def column_grams(*arrays: Any) -> Any:
     """
     if isinstance(arrays[0], np.ndarray):
         return get_backend("cpu").column_grams(arrays)  # type: ignore[attr-defined]
-    xp, rows = namespace(arrays[0]), []
+    xp = namespace(arrays[0])
+    rows: list[list[Any]] = []
     for a, A in enumerate(arrays):  # each pair once
         own = [xp.sum(A * B, axis=0, keepdims=True, dtype=xp.float64) for B in arrays[a:]]
         rows.append([row[a] for row in rows] + own)
