@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import argparse
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -176,13 +178,13 @@ def run_one_class(X: Any, Y: Any, k: int, loss: str, limit: float, max_iter: int
     problem, fit = bind_timed(model, X, Y)
     trace(problem, fit, problem.make_solver("auto"), 1)
     run = trace(problem, fit, problem.make_solver("auto"), max_iter, limit)
+    print("F and seconds", [(f"{F:.6g}", round(s, 2)) for F, s in zip(run.fit.history, run.seconds)][:40], flush=True)
     best = min(run.fit.history)
     if tight:
         problem = None
         torch.cuda.empty_cache()
         best = min(best, find_tight(X, Y, run.fit, loss, tight))
     steps = np.diff([0.0, *run.seconds])
-    print("F and seconds", [(f"{F:.6g}", round(s, 2)) for F, s in zip(run.fit.history, run.seconds)][:40])
     row = [loss, len(steps), float(np.median(steps)), run.reach(1.001 * best), run.reach(1.01 * best), best, run.peak]
     header = ["loss", "alternations", "s each", "s to 0.1 %", "s to 1 %", "F", "GiB"]
     show(f"OneClassMF, k = {k}", header, [row])
@@ -206,10 +208,32 @@ def run_agreement(name: str, k: int) -> None:
     show(f"{name}, k = {k}", ["", "alternations", "CPU s", "GPU s", "F", "relative difference", "% overlap"], rows)
 
 
+def make_parts(options: argparse.Namespace, ceiling: float) -> dict[str, Callable[[], None]]:
+    """Return the parts by name, in the order in which they run."""
+    k = options.k
+
+    @cache
+    def make_large() -> tuple[Any, Any]:
+        begin = time.perf_counter()
+        X, Y = make_shape(options.shape)
+        torch.cuda.empty_cache()
+        print(f"{options.shape} generated in {time.perf_counter() - begin:.1f} s", flush=True)
+        return X, Y
+
+    return {
+        "products": lambda: run_products(make_large()[0], k, ceiling, beside_cpu=options.cpu),
+        "leml": lambda: run_leml(*make_large(), k, options.reference, options.steps),
+        "ml-20m": lambda: run_one_class(*make_shape("ml-20m"), 256, "squared", 20.0, 30),
+        "bibtex": lambda: run_agreement("bibtex", 100),
+        "eurlex": lambda: run_agreement("eurlex", 100),
+        "one-class": lambda: run_one_class(*make_large(), k, "logistic", options.limit, tight=options.tight),
+    }
+
+
 def main() -> None:
-    """Run the chosen parts."""
+    """Run the chosen parts; if one fails, the others still run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="*", default=["products", "leml", "one-class", "ml-20m", "agreement"])
+    parser.add_argument("parts", nargs="*", help="products, leml, ml-20m, bibtex, eurlex, one-class; by default all")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="wikipedia")
     parser.add_argument("-k", type=int, default=500)
     parser.add_argument("--steps", type=int, nargs="*", default=[3, 5, 8])
@@ -221,26 +245,20 @@ def main() -> None:
     rate, operations = measure_ceilings()
     print(f"{torch.cuda.get_device_name()}: copy {rate / 1e12:.2f} TB/s, float32 product {operations / 1e12:.0f} T/s")
     torch.cuda.empty_cache()
+    parts = make_parts(options, rate)
+    failed = []
     with threads(None):
-        if {"products", "leml", "one-class"} & set(options.parts):
-            begin = time.perf_counter()
-            X, Y = make_shape(options.shape)
+        for name in parts:
+            if options.parts and name not in options.parts:
+                continue
+            try:
+                parts[name]()
+            except Exception:
+                traceback.print_exc()
+                failed.append(name)
             torch.cuda.empty_cache()
-            print(f"{options.shape} generated in {time.perf_counter() - begin:.1f} s", flush=True)
-        if "products" in options.parts:
-            run_products(X, options.k, rate, beside_cpu=options.cpu)
-            torch.cuda.empty_cache()
-        if "leml" in options.parts:
-            run_leml(X, Y, options.k, options.reference, options.steps)
-            torch.cuda.empty_cache()
-        if "one-class" in options.parts:
-            run_one_class(X, Y, options.k, "logistic", options.limit, tight=options.tight)
-            torch.cuda.empty_cache()
-        if "ml-20m" in options.parts:
-            run_one_class(*make_shape("ml-20m"), 256, "squared", 20.0, 30)
-        if "agreement" in options.parts:
-            run_agreement("bibtex", 100)
-            run_agreement("eurlex", 100)
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -91,6 +91,19 @@ def test_rounds(loss, gaps, monkeypatch):
     assert_agree(make, X, GAPS if gaps else DATA.Y)
 
 
+@pytest.mark.parametrize("cls", [LEML, OneClassMF])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_coarse_rounds_end_at_the_same_objective(cls, loss, monkeypatch):
+    """Both products of a round and, with squared loss, its last step are rounded to bfloat16."""
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    rng = np.random.default_rng(0)
+    rows = sp.random_array((120, 60), density=0.2, random_state=0, format="csr", dtype=np.float32)
+    Y = (rows @ rng.standard_normal((60, 12)) > 0.5).astype(float)
+    settings = {"loss": loss, "random_state": 0, "max_iter": 60, "tol": 1e-5}
+    ours, theirs = (cls(K, device=name, **settings).fit(rows, Y) for name in ("torch", "torch coarse"))
+    np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=1e-3)
+
+
 SIDES = {
     "plain": {},
     "all": {"row_graph": graph(N, 0), "label_graph": graph(L, 1), "row_weights": np.linspace(0.5, 2, N)},

@@ -302,7 +302,11 @@ def column_grams(*arrays: Any) -> Any:
     if isinstance(arrays[0], np.ndarray):
         return get_backend("cpu").column_grams(arrays)  # type: ignore[attr-defined]
     xp = namespace(arrays[0])
-    return [[xp.sum(A * B, axis=0, keepdims=True, dtype=xp.float64) for B in arrays] for A in arrays]
+    rows: list[list[Any]] = []
+    for a, A in enumerate(arrays):  # each pair once
+        own = [xp.sum(A * B, axis=0, keepdims=True, dtype=xp.float64) for B in arrays[a:]]
+        rows.append([row[a] for row in rows] + own)
+    return rows
 
 
 def column_totals(A: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from labelgap.kernels import column_grams, combine, copy, eigh, matmul, mix, namespace
+from labelgap.kernels import Backend, column_grams, combine, copy, eigh, matmul, mix, namespace
 from labelgap.solvers.base import (
     Array,
     BilinearProblem,
@@ -47,6 +47,10 @@ class RidgeObjective(Objective, Protocol):
 
 class ComposedProblem(BilinearProblem, Protocol):
     """A problem in W that depends on the image A W and a penalty, and whose factors can be mixed."""
+
+    @property
+    def backend(self) -> Backend:
+        """The backend of the arrays."""
 
     @property
     def left(self) -> LinearMap:
@@ -141,7 +145,7 @@ def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Positi
         point, H = point.mix(rotation), matmul(H, namespace(H).astype(rotation, H.dtype))
         data = problem.objective_in_image(H)
         model = data.expand(point.B)
-    gradient = combine(problem.left.t_times(model.gradient), 1.0, point.W, 1.0, penalty.alpha)
+    gradient = combine(problem.left.coarse.t_times(model.gradient), 1.0, point.W, 1.0, penalty.alpha)
     m, ridge = _get_curvature(model), float(_mean(penalty.alpha))
     form: _ColumnForm | _HessianForm = _HessianForm(model, penalty.alpha)
     exact = _is_exact(model.kronecker, penalty.alpha)
@@ -149,11 +153,14 @@ def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Positi
         form = _ColumnForm(m, ridge)
         del data, model
     Z = precondition_columns(problem.left, m, ridge, gradient.dtype)(gradient)
-    S, XS = _minimize_in_plane(gradient, (Z, problem.left.times(Z)), (point.S, point.XS), form)
+    S, XS = _minimize_in_plane(gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), form)
     if not exact:
         length = _search_line(data, penalty, point, (gradient, S, XS))
         S, XS = length * S, length * XS
-    return _Position(combine(point.W, 1.0, S, 1.0), combine(point.B, 1.0, XS, 1.0), S, XS), H
+    W, B = combine(point.W, 1.0, S, 1.0), combine(point.B, 1.0, XS, 1.0)
+    if exact:  # the next round needs few digits of this step
+        S, XS = problem.backend.coarse(S), problem.backend.coarse(XS)
+    return _Position(W, B, S, XS), H
 
 
 def _get_curvature(model: Model) -> Array:
