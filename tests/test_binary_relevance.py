@@ -450,17 +450,31 @@ def test_ridge_with_targets_by_frequency_and_a_prior(gaps, form, planted):
     assert np.abs(gradient).max() < 1e-6
 
 
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize(("n", "d"), [(60, 8), (60, 90)], ids=["rows", "features"])
-def test_folds_are_fits_without_their_rows(n, d, planted):
+def test_folds_are_fits_without_their_rows(n, d, weighted, form, planted):
     """Where there are more rows, and where there are more features; in any order of the rows."""
     data = planted(n=n, d=d, L=5)
     prior = np.random.default_rng(0).standard_normal((5, d))
     model = BinaryRelevance(loss="squared", frequency_power=0.3, **exact)
     held_out = np.arange(0, n, 4)[::-1]
     train = np.setdiff1d(np.arange(n), held_out)
-    scores = model._prepare_folds(data.X, data.Y, prior=prior)(train, held_out).dense()
-    refit = model.fit(data.X[train], data.Y[train], prior=prior)
-    np.testing.assert_allclose(scores, refit.decision_function(data.X[held_out]), atol=1e-7)
+    X, weights = form(data.X), np.random.default_rng(1).uniform(0.2, 3, n) if weighted else None
+    own = None if weights is None else weights[train]
+    scores = model._prepare_folds(X, data.Y, prior=prior, sample_weight=weights)(train, held_out).dense()
+    refit = model.fit(X[train], data.Y[train], prior=prior, sample_weight=own)
+    np.testing.assert_allclose(scores, refit.decision_function(X[held_out]), atol=1e-7)
+
+
+def test_a_row_of_weight_zero_is_scored_when_held_out(planted):
+    data = planted(n=60, d=90, L=5)
+    weights, held_out = np.repeat([0.0, 2.0], 30), np.arange(0, 60, 4)
+    train = np.setdiff1d(np.arange(60), held_out)
+    model = BinaryRelevance(loss="squared", **exact)
+    scores = model._prepare_folds(data.X, data.Y, sample_weight=weights)(train, held_out).dense()
+    refit = model.fit(data.X[train], data.Y[train], sample_weight=weights[train])
+    np.testing.assert_allclose(scores, refit.decision_function(data.X[held_out]), atol=1e-4)
 
 
 def test_folds_of_large_systems_are_those_of_small_ones(planted, monkeypatch):

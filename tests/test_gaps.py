@@ -46,6 +46,7 @@ from labelgap.gaps.out_of_fold import (
     prepare_folds,
     score_out_of_fold,
 )
+from labelgap.observations import encode_tags
 
 
 class Knows(BaseEstimator):
@@ -448,6 +449,33 @@ def test_probabilities_of_the_user_are_audited(form):
     assert hits.mean() > 0.9
     low, high = found.share_missing_interval
     assert low <= 0.3 <= high
+
+
+def test_texts_and_lists_of_tags():
+    rng = np.random.default_rng(0)
+    words = {
+        "baking": ["oven", "flour", "cake"],
+        "meat": ["bacon", "steak", "grill"],
+        "soup": ["broth", "stock", "bowl"],
+    }
+    truth = [list(rng.choice(list(words), rng.integers(1, 3), replace=False)) for _ in range(200)]
+    texts = [
+        " ".join([*(word for tag in row for word in rng.permutation(words[tag])), f"n{i}"])
+        for i, row in enumerate(truth)
+    ]
+    written = [[str(tag) for tag in row if rng.random() < 0.7] or None for row in truth]
+    found = audit(texts, written, n_folds=2, random_state=0)
+    assert found.label_names == sorted(words)
+    first = list(found.records(top=20))
+    assert all(tag in truth[i] and tag not in (written[i] or []) for i, tag, kind, _ in first if kind == "missing")
+    assert set(found.to_frame()["label"]) <= set(words)
+    names = ["soup", "meat", "baking"]
+    same = audit(texts, encode_tags(written, names).Y, Tagger(label_names=names), n_folds=2, random_state=0)
+    chosen = audit(texts, written, Tagger(label_names=names), n_folds=2, random_state=0)
+    assert same.label_names == chosen.label_names == names
+    assert list(same.records()) == list(chosen.records())
+    P = 0.1 + 0.8 * encode_tags(truth).Y.toarray()
+    assert next(tag in truth[i] for i, tag, _, _ in audit(written, probabilities=P).records())
 
 
 def test_wrong_probabilities_are_refused():

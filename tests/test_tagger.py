@@ -369,3 +369,48 @@ def test_the_default_is_a_low_rank_model_where_the_weights_of_all_labels_would_n
     assert model.predict_tags(["a grill"], 1) == [["meat"]]
     gaps = np.array([[1, 0], [1, np.nan], [0, 1], [np.nan, 1]] * 20)
     assert type(Tagger().fit(texts, gaps).model_) is LEML
+
+
+# --- weights of texts ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("estimator", "atol"),
+    [(BinaryRelevance(loss="squared", dtype="float64"), 1e-8), (LEML(2, random_state=0), 2e-3)],
+    ids=["BinaryRelevance", "LEML"],
+)
+def test_a_weight_repeats_a_text(estimator, atol):
+    rng = np.random.default_rng(0)
+    X, Y = rng.standard_normal((80, 6)), np.eye(3)[rng.integers(0, 3, 80)]
+    counts = rng.integers(1, 3, 80)
+    repeated = np.repeat(np.arange(80), counts)
+    model = Tagger(estimator, features="vectors", dtype="float64")
+    weighted = clone(model).fit(list(X), Y, sample_weight=counts).decision_function(list(X))
+    plain = clone(model).fit(list(X[repeated]), Y[repeated]).decision_function(list(X))
+    np.testing.assert_allclose(weighted, plain, rtol=0, atol=atol)
+    assert np.abs(weighted - clone(model).fit(list(X), Y).decision_function(list(X))).max() > 4e-3
+
+
+def test_the_default_takes_weights():
+    """Half of the texts have wrong tags and the weight 0."""
+    texts, Y = corpus(240)
+    wrong = np.where(np.arange(240)[:, None] < 120, Y[:, [1, 2, 0]], Y)
+    weights = np.repeat([0.0, 1.0], 120)
+    model = Tagger(label_names=NAMES).fit(texts, wrong, sample_weight=weights)
+    assert not {"_weights", "_choice"} & set(vars(model))
+    new, truth = corpus(100, seed=1)
+    assert model.score(new, truth) > 0.95 > Tagger(label_names=NAMES).fit(texts, wrong).score(new, truth) + 0.1
+    ones = Tagger(label_names=NAMES).fit(texts, Y, sample_weight=np.full(240, 1.0))
+    np.testing.assert_allclose(
+        ones.decision_function(new), Tagger(label_names=NAMES).fit(texts, Y).decision_function(new), atol=1e-4
+    )
+    calibrated = Tagger(LEML(2, random_state=0)).fit(texts, Y, sample_weight=weights, calibrate=True)
+    assert calibrated.predict_proba(new).shape == truth.shape
+
+
+def test_weights_that_mean_nothing():
+    texts, Y = corpus()
+    with pytest.raises(ValueError, match="sample_weight: the fit of SLEEC takes no weights"):
+        Tagger(SLEEC(2)).fit(texts, Y, sample_weight=np.ones(120))
+    with pytest.raises(ValueError, match="sample_weight"):
+        Tagger().fit(texts, Y, sample_weight=np.ones(7))

@@ -324,14 +324,17 @@ class BinaryRelevance(MultiLabelEstimator):
     def _scores(self, X: Any) -> LinearScores:
         return LinearScores(X, self.coef_, self.intercept_, self._kernels())
 
-    def _prepare_folds(self, X: Any, labels: Labels, *, prior: Any = None) -> FoldScorer | None:
+    def _prepare_folds(
+        self, X: Any, labels: Labels, *, prior: Any = None, sample_weight: Any = None
+    ) -> FoldScorer | None:
         """Return a function that scores the rows of a fold, if its models come from those of all rows."""
         self._check_parameters()
         X, labels = self._check_fit(X, labels, None)
         settings, kernels = self._settings(), self._kernels()
         if not (settings.loss.quadratic and labels.complete) or settings.sparse:
             return None
-        ridge = FoldRidge(X, labels, settings, kernels, self._check_prior(prior, labels.shape[1], X.shape[1]))
+        prior = self._check_prior(prior, labels.shape[1], X.shape[1])
+        ridge = FoldRidge(X, labels, settings, kernels, prior, sample_weight)
         if not ridge.is_exact:
             return None
 

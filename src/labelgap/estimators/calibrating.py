@@ -99,14 +99,16 @@ def make_fold_scorer(estimator: Any, X: Any, labels: Labels, options: dict[str, 
     """Return a function of training rows and held-out rows that returns the scores of the latter.
 
     An estimator whose folds share work has a method ``_prepare_folds`` that returns it, or None. ``options`` of its
-    fit are the same for all rows, such as a prior.
+    fit are the same for all rows, such as a prior, or an array ``sample_weight`` with a weight for each row.
     """
     options = options or {}
+    weights = options.get("sample_weight")
     prepare = getattr(clone(estimator), "_prepare_folds", None)
     prepared = None if prepare is None else prepare(X, labels, **options)
 
     def fit_and_score(train: NDArray, held_out: NDArray) -> Any:
-        model = clone(estimator).fit(X[train], labels[train], **options)
+        own = options if weights is None else options | {"sample_weight": weights[train]}
+        model = clone(estimator).fit(X[train], labels[train], **own)
         return model._scores(model._check_rows(X[held_out]))
 
     return fit_and_score if prepared is None else prepared

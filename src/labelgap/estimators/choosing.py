@@ -59,8 +59,10 @@ class GridScores(NamedTuple):
     scores: NDArray[np.float64]
 
 
-def choose_estimator(X: Any, labels: Labels, *, prior: Any = None, n_jobs: int | None = None) -> Choice:
-    """Return the estimator for validated rows and labels.
+def choose_estimator(
+    X: Any, labels: Labels, *, prior: Any = None, weights: NDArray | None = None, n_jobs: int | None = None
+) -> Choice:
+    """Return the estimator for validated rows and labels, and weights of rows if there are any.
 
     If labels are complete, or only positives are known, that is ridge regression on all cells (squared loss with the
     target 0 for an absent label, the one-class problem with weight 1). Held-out rows choose, by the geometric mean
@@ -79,7 +81,7 @@ def choose_estimator(X: Any, labels: Labels, *, prior: Any = None, n_jobs: int |
     estimator = BinaryRelevance(loss="squared", n_jobs=n_jobs)
     if len(labels) < MIN_SEARCH_ROWS:
         return Choice(estimator)
-    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels())
+    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels(), weights)
     alpha, power, weight = search.run()
     estimator.set_params(alpha=alpha, frequency_power=power)
     # One fold of rough solutions is enough for a choice, and too little for a calibration.
@@ -94,11 +96,19 @@ class RidgeSearch:
     weights are sums of two regressions, of labels and of the prior.
     """
 
-    def __init__(self, X: Any, labels: Labels, prior: Any, settings: LabelSettings, kernels: Backend) -> None:
+    def __init__(
+        self,
+        X: Any,
+        labels: Labels,
+        prior: Any,
+        settings: LabelSettings,
+        kernels: Backend,
+        weights: NDArray | None = None,
+    ) -> None:
         self.labels, self.settings, self.kernels = labels, settings, kernels
         self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
         first = settings._replace(alpha=ALPHAS[FIRST_ALPHA], tol=SEARCH_TOL)
-        self._ridge = FoldRidge(X, labels, first, kernels, prior)
+        self._ridge = FoldRidge(X, labels, first, kernels, prior, weights)
         self.is_exact = self._ridge.is_exact
         self._folds = self._split()
         self._parts: dict[float, list[RidgeParts]] = {}  # of the best penalty so far

@@ -34,6 +34,7 @@ MAX_TARGETS_PER_BLOCK = 1 << 20  # large enough for fast products, small enough 
 MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK = 8, 64
 START_TOL = 0.1
 MAX_HESSIAN_FEATURES = 256  # dense features whose d×d Hessian costs less than many steps of conjugate gradients
+MIN_WEIGHT_SHARE = 1e-6  # of the mean weight of rows: a row of weight 0 has this one, to be scored when held out
 MAX_SUBSET_SHARE = 0.8  # of all rows: if a block knows fewer, the others are left out
 
 # Newton's method for the squared hinge stops when a step predicts a decrease below this share of the objective. The
@@ -258,18 +259,38 @@ class FoldRidge:
     """Ridge regressions of labels, and of the scores of a prior, without the rows of a fold.
 
     With few rows or features all folds share a factorisation; otherwise each one is solved by conjugate gradients.
+    Weighted rows and their targets are multiplied by the roots of the weights, and predictions divided by them.
     """
 
-    def __init__(self, X: Any, labels: Labels, settings: LabelSettings, kernels: Backend, prior: Any = None) -> None:
+    def __init__(
+        self,
+        X: Any,
+        labels: Labels,
+        settings: LabelSettings,
+        kernels: Backend,
+        prior: Any = None,
+        weights: NDArray | None = None,
+    ) -> None:
         self.X, self.labels, self.settings, self.kernels, self.prior = X, labels, settings, kernels, prior
+        self.weights, self.constant = np.ones(len(labels)), settings.constant
+        self.roots: NDArray | None = None
         targets = labels.positives.astype(settings.dtype)
         if prior is not None:
             targets = sp.hstack([targets, sp.csr_array(X @ prior.T)], format="csr", dtype=settings.dtype)
         self.targets = sp.csr_array(targets)
+        if weights is not None:
+            self._weigh(weights)
         self._shared = self._share(None)
 
+    def _weigh(self, weights: NDArray) -> None:
+        self.weights = np.maximum(weights, MIN_WEIGHT_SHARE * weights.mean())
+        self.roots = np.sqrt(self.weights)[:, None].astype(self.settings.dtype)
+        rows = append_constant(self.X, self.constant) * self.roots
+        self.X, self.constant = sp.csr_array(rows) if sp.issparse(rows) else rows, False
+        self.targets = sp.csr_array(self.targets * self.roots)
+
     def _share(self, equations: NormalEquations | None) -> HeldOutRidge:
-        dtype, constant, alpha = self.settings.dtype, self.settings.constant, self.settings.alpha
+        dtype, constant, alpha = self.settings.dtype, self.constant, self.settings.alpha
         return HeldOutRidge(self.X, self.targets, alpha, self.kernels, dtype, constant=constant, equations=equations)
 
     def with_alpha(self, alpha: float) -> FoldRidge:
@@ -293,15 +314,25 @@ class FoldRidge:
         on_prior = None
         if self.prior is not None:
             on_prior = self.targets[held_out][:, n_labels:].toarray() - predictions[:, n_labels:]
+        if self.roots is not None:
+            predictions = predictions / self.roots[held_out]
+            on_prior = None if on_prior is None else on_prior / self.roots[held_out]
         negative = len(self.labels) - len(held_out) - positive
-        constants = find_constants(self.settings.loss, self.settings.alpha, positive, negative)
+        constants = self._find_constants(held_out)
         constants[(positive > 0) & (negative > 0)] = np.nan
         return RidgeParts(predictions[:, :n_labels], on_prior, positive, constants)
+
+    def _find_constants(self, held_out: NDArray) -> NDArray:
+        """Return the constants of all labels without held-out rows."""
+        weights = self.weights.copy()
+        weights[held_out] = 0
+        positive = self.labels.positives.T @ weights
+        return find_constants(self.settings.loss, self.settings.alpha, positive, weights.sum() - positive)
 
     def _solve(self, held_out: NDArray) -> NDArray:
         train = np.setdiff1d(np.arange(len(self.labels)), held_out)
         rows, others = (
-            Features(self.X[part], self.kernels, self.settings.dtype, constant=self.settings.constant)
+            Features(self.X[part], self.kernels, self.settings.dtype, constant=self.constant)
             for part in (held_out, train)
         )
         equations, targets = NormalEquations(others, tol=self.settings.tol), self.targets[train]

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.preprocessing import normalize
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
 from labelgap.estimators.base import About, MultiLabelEstimator
-from labelgap.estimators.binary_relevance import BinaryRelevance
+from labelgap.estimators.binary_relevance import BinaryRelevance, LinearSide
 from labelgap.estimators.calibrating import calibrate_fitted, make_fold_scorer
 from labelgap.estimators.choosing import Choice, choose_estimator
 from labelgap.estimators.model_files import unpack_model
-from labelgap.estimators.parameters import check_choice, check_number
+from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight
 from labelgap.estimators.scores import FoldScorer, Scores
 from labelgap.estimators.sources import (
     check_source,
@@ -173,7 +173,15 @@ class Tagger(MultiLabelEstimator):
             self.estimator = BinaryRelevance(loss="squared", n_jobs=self.n_jobs)
         return super().set_params(**params)
 
-    def fit(self, X: Any, Y: Any, observed: Any = None, *, calibrate: bool | str | None = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        Y: Any,
+        observed: Any = None,
+        *,
+        sample_weight: Any = None,
+        calibrate: bool | str | None = None,
+    ) -> Self:
         """Fit the model to texts X and labels Y.
 
         Parameters
@@ -185,6 +193,9 @@ class Tagger(MultiLabelEstimator):
             which NaN is unknown.
         observed : array-like or sparse matrix of shape (n, L), optional
             True where a matrix Y is known. By default all cells are known except NaN.
+        sample_weight : array of shape (n,), optional
+            Weights of the texts, which multiply the losses of their cells, if the fit of the ``estimator`` takes
+            them. Words, the choice of the default estimator and the calibration count each text once.
         calibrate : bool or str, optional
             Whether to calibrate scores to probabilities and to choose thresholds on texts that are held out of
             further fits; a str is the aim, see :meth:`calibrate`. By default that is so if the Tagger has no
@@ -197,9 +208,10 @@ class Tagger(MultiLabelEstimator):
         if calibrate is None:
             calibrate = self.estimator is None and hasattr(X, "__len__") and len(X) >= MIN_CALIBRATED_ROWS
         try:
-            return self._fit(X, Y, observed, calibrate=calibrate)
+            return self._fit(X, Y, observed, LinearSide(sample_weight=sample_weight), calibrate=calibrate)
         finally:
-            self.__dict__.pop("_choice", None)  # it holds the training rows
+            for name in ("_choice", "_weights"):  # they hold the training rows, and their weights
+                self.__dict__.pop(name, None)
 
     def chosen(self) -> Tagger:
         """Return an unfitted Tagger with the estimator and the parameters that this one was fitted with."""
@@ -368,23 +380,42 @@ class Tagger(MultiLabelEstimator):
         if names is not None and len(names) != labels.shape[1]:
             raise ValueError(f"label_names has {len(names)} names for {labels.shape[1]} labels; pass one for each.")
 
-    def _learn(self, X: Any, labels: Labels) -> None:
+    def _check_calibrate(self, aim: str, X: Any, *side: Any) -> None:
+        super()._check_calibrate(aim, X)  # the weights of a side are split by rows
+
+    def _check_sample_weight(self, sample_weight: Any, n: int) -> NDArray | None:
+        """Return validated weights of texts; raise ValueError if the estimator's fit takes none."""
+        if sample_weight is None:
+            return None
+        if self.estimator is not None and not has_fit_parameter(self.estimator, "sample_weight"):
+            raise ValueError(
+                f"sample_weight: the fit of {type(self.estimator).__name__} takes no weights; leave them out, or "
+                "choose BinaryRelevance, LEML, OneClassMF or the default estimator."
+            )
+        return check_sample_weight(sample_weight, n)
+
+    def _learn(self, X: Any, labels: Labels, side: LinearSide | None = None) -> None:
         self._check_label_names(labels)
+        self._weights = None if side is None else self._check_sample_weight(side.sample_weight, len(labels))
         estimator, weight = self.estimator, self.name_weight
         self.__dict__.pop("report_", None)
         if estimator is None:
             prior = self._embed_names(labels.shape[1]) if weight == "auto" or weight else None
-            choice = choose_estimator(X, labels, prior=prior, n_jobs=self.n_jobs)
+            choice = choose_estimator(X, labels, prior=prior, weights=self._weights, n_jobs=self.n_jobs)
             estimator, self.report_, self._choice = choice.estimator, list(choice.report), choice
             weight = choice.prior_weight if weight == "auto" else weight
         self.name_weight_ = 0.0 if weight == "auto" else float(weight)
         self.model_ = clone(estimator).fit(X, labels, **self._fit_options(labels.shape[1]))
 
     def _fit_options(self, n_labels: int) -> dict[str, Any]:
-        """Return options of the estimator's fit: as prior, the features of the names of labels times their weight."""
+        """Return options of the estimator's fit: as prior, the features of the names of labels times their weight.
+
+        In a fit, they include the weights of texts.
+        """
         weight = getattr(self, "name_weight_", 0.0)
         prior = self._embed_names(n_labels) if weight else None
-        return {} if prior is None else {"prior": weight * prior}
+        options = {"prior": None if prior is None else weight * prior, "sample_weight": self.__dict__.get("_weights")}
+        return {name: value for name, value in options.items() if value is not None}
 
     def _embed_names(self, n_labels: int) -> Any:
         """Return the features of the names of labels, L×d with rows of length 1 or 0, or None without names."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from labelgap.calibration import Calibration, WrittenShare
 from labelgap.calibration.scored_cells import ScoredCells
 from labelgap.calibration.written import Odds, count_before, estimate_odds, estimate_written, group_labels
+from labelgap.estimators import Tagger, get_final_estimator
 from labelgap.estimators.parameters import check_number
 from labelgap.gaps.out_of_fold import (
     check_labels,
@@ -19,7 +20,7 @@ from labelgap.gaps.out_of_fold import (
     make_resumable_generator,
     score_out_of_fold,
 )
-from labelgap.observations import Labels, as_labels
+from labelgap.observations import Labels, as_labels, encode_tags, holds_tags
 
 LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
 WRONG_QUANTILE, MIN_LABELS = 0.1, 10
@@ -207,11 +208,12 @@ def audit(
     ----------
     X : array-like, sparse matrix or list of texts, n rows
         Rows that the estimator accepts. With ``probabilities`` leave it out: ``audit(Y, probabilities=P)``.
-    Y : labels of any form, (n, L)
-        A label that is not written may be missing. Unknown cells are neither suggested nor used for fitting.
-    estimator : estimator
-        Cloned and fitted ``n_folds`` times. If Y has no unknown cell, it may be a multi-label estimator of
-        scikit-learn, such as ``OneVsRestClassifier(LogisticRegression())``.
+    Y : sequence of lists of str, or labels of any form, (n, L)
+        A label that is not written may be missing. Unknown cells are neither suggested nor used for fitting. Lists
+        of tags have a column for each of the estimator's ``label_names``, by default for each tag, sorted.
+    estimator : estimator, optional
+        Cloned and fitted ``n_folds`` times; for texts, by default ``Tagger()``. If Y has no unknown cell, it may be a
+        multi-label estimator of scikit-learn, such as ``OneVsRestClassifier(LogisticRegression())``.
     probabilities : array-like or sparse matrix of shape (n, L), optional
         Probabilities (or any scores that rise with them) by models that had not seen the row, instead of an
         estimator. Cells that a sparse matrix does not store have the probability 0.
@@ -242,12 +244,20 @@ def audit(
     >>> missing = audit(data.X, written, LEML(4, alpha=1.0, random_state=0), random_state=0).missing.first(50)
     >>> bool(data.Y.toarray()[missing.rows, missing.labels].mean() > 0.8)
     True
+
+    Texts and lists of tags; the last text lost its tag:
+
+    >>> texts = ["chewy cookies", "crisp cookies", "smoked bacon", "crisp bacon"] * 20 + ["cookies again"]
+    >>> found = audit(texts, [["baking"], ["baking"], ["meat"], ["meat"]] * 20 + [[]], random_state=0)
+    >>> next(found.records())[:3]
+    (80, 'baking', 'missing')
     """
     check_number("n_folds", n_folds, int, least=2)
     check_number("candidates", candidates, int, least=1)
     rng = make_resumable_generator(random_state)
     Y = X if Y is None and probabilities is not None else Y
-    names = [str(name) for name in Y.columns] if hasattr(Y, "columns") else None
+    estimator = Tagger() if estimator is None and _holds_texts(X) else estimator
+    Y, names = _read_names(Y, estimator)
     if probabilities is not None:
         labels = _check_audit_labels(as_labels(Y, observed))
         cells = choose_probable_cells(probabilities, labels, rng=rng, candidates=candidates)
@@ -260,6 +270,19 @@ def audit(
             estimator, X, labels, n_folds=n_folds, rng=rng, candidates=candidates, groups=groups, report=report
         )
     return judge_cells(cells, labels.shape[1], names)
+
+
+def _holds_texts(X: Any) -> bool:
+    return getattr(X, "ndim", 1) == 1 and hasattr(X, "__len__") and isinstance(next(iter(X), None), str)
+
+
+def _read_names(Y: Any, estimator: Any) -> tuple[Any, list[str] | None]:
+    """Return Y, lists of tags as a matrix, and the names of its labels if there are any."""
+    names = getattr(get_final_estimator(estimator), "label_names", None)
+    if Y is not None and holds_tags(Y):
+        return encode_tags(Y, names)
+    names = getattr(Y, "columns", names)
+    return Y, None if names is None else [str(name) for name in names]
 
 
 def _check_audit_labels(labels: Labels) -> Labels:
