@@ -919,6 +919,7 @@ def test_verbose_1_shows_a_bar_and_0_nothing(planted, capsys, monkeypatch):
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm-256color", "COLUMNS": "100"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr("rich._console", None)  # rich keeps the console that an earlier test made without a terminal
     LEML(2, verbose=1).fit(data.X, data.gaps)
     shown = capsys.readouterr().out
     assert "LEML" in shown

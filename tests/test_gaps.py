@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
 from labelgap.calibration import Calibration
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.calibration.written import NO_ESTIMATE, bound_odds, count_before, estimate_written, group_labels
+from labelgap.calibration.written import bound_odds, count_before, estimate_written, group_labels
 from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
 from labelgap.gaps import (
@@ -359,7 +359,7 @@ def test_a_single_rate_of_missing_cells_is_found_with_its_error():
     assert np.mean([odds.low <= 0.3 <= odds.high for odds in found]) > 0.9
     assert 0.5 < np.mean([odds.error for odds in found]) / estimates.std() < 2
     assert bound_odds(np.empty(0), np.empty(0), 10.0) == bound_odds(np.ones(3), np.ones(3), 0.0)
-    assert bound_odds(np.empty(0), np.empty(0), 10.0) == (0, 0, 0, NO_ESTIMATE)
+    assert bound_odds(np.empty(0), np.empty(0), 10.0) == (0, 0, 0, 0)
 
 
 def test_labels_of_similar_frequency_are_grouped():
@@ -396,7 +396,7 @@ def test_probabilities_of_both_lists_are_those_of_planted_errors():
         for low in np.arange(0.0, 1.0, 0.2):
             mine = (p >= low) & (p < low + 0.2)
             if mine.sum() > 200:
-                assert -0.1 < hits[mine].mean() - p[mine].mean() < (0.16 if kind == "missing" else 0.35)
+                assert -0.1 < hits[mine].mean() - p[mine].mean() < (0.25 if kind == "missing" else 0.4)
 
 
 def test_the_first_suggestions_come_before_the_audit_is_done():

@@ -421,6 +421,7 @@ def test_weights_are_split_with_the_rows_and_a_label_graph_is_not(routed):
     X, Y, _ = routed
     sides = {"sample_weight": np.linspace(0.1, 3, 60), "label_graph": np.ones((5, 5)) - np.eye(5)}
     model = OneClassMF(2, random_state=0).set_fit_request(sample_weight=True, label_graph=True)
+    model.set_score_request(sample_weight=True)
     folds = cross_validate(model, X, Y, params=sides, cv=2, return_estimator=True, return_indices=True)
     for fitted, train in zip(folds["estimator"], folds["indices"]["train"], strict=True):
         weights, graph = sides["sample_weight"][train], sides["label_graph"]

@@ -27,7 +27,6 @@ from labelgap.portable import MIN_PROBABILITY
 STANDARD_ERRORS_95 = 1.96  # half the width of a 95 % interval
 LEAST_ERRORS = 3.0  # instead, for the least of several bounds
 MIN_REFERENCES = 10  # written cells, and absent ones, that an estimate needs
-NO_ESTIMATE = 1e6  # standard error of odds that are not known at all
 MIN_NEAR, MIN_SEARCHED = 50, 20  # references of the near window, and searched cells
 WINDOWS = ((0.1, (0.2, 0.35)), (0.2, (0.3, 0.5)), (0.3, (0.45, 0.7)))  # of u: near 0 and far from it
 DEPTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)  # of u, for the upper bound
@@ -92,21 +91,21 @@ def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
     return WrittenShare(overall, low, high, np.maximum(shares[group], MIN_PROBABILITY), high < 1)
 
 
-def group_labels(counts: NDArray, size: int = GROUP_SIZE) -> NDArray[np.int64]:
+def group_labels(counts: NDArray) -> NDArray[np.int64]:
     """Return the group of each label, given its number of written cells.
 
-    A label with ``size`` cells is a group; the others are put into at most four groups of similar frequency, with
-    about as many cells in each.
+    A label with 1,000 cells is a group; the others are put into at most four groups of similar frequency, with about
+    as many cells in each.
 
     >>> group_labels(np.array([5, 2000, 900, 300, 900])).tolist()
     [0, 2, 0, 0, 1]
     """
     group = np.zeros(len(counts), np.int64)
-    large = counts >= size
+    large = counts >= GROUP_SIZE
     others = np.flatnonzero(~large)
     order = others[np.argsort(counts[others], kind="stable")]
     total = counts[order].sum()
-    n_groups = int(np.clip(total // size, 1, MAX_GROUPS))
+    n_groups = int(np.clip(total // GROUP_SIZE, 1, MAX_GROUPS))
     middle = np.cumsum(counts[order]) - counts[order] / 2
     group[order] = np.minimum(middle * n_groups // max(total, 1), n_groups - 1)
     group[large] = n_groups + np.arange(large.sum())
@@ -163,7 +162,7 @@ def bound_odds(u: NDArray, weights: NDArray, n_references: float) -> Odds:
     (0.3, True)
     """
     if min(n_references, weights.sum()) < MIN_REFERENCES:
-        return Odds(0.0, 0.0, 0.0, NO_ESTIMATE)
+        return Odds(0.0, 0.0, 0.0, 0.0)
     from scipy.special import ndtri  # late: every estimator imports this module
 
     depths = np.array(DEPTHS)

@@ -25,9 +25,9 @@ N_PROBES = 20  # rows that check whether scores are linear in the features
 def export(model: Tagger, folder: str | os.PathLike) -> None:
     """Write a tagger to a folder that a program without labelgap can use: ``tagger.py`` and ``tagger.npz``.
 
-    ``tagger.py`` needs Python and NumPy; :class:`~labelgap.portable.PortableTagger` is its class. Scores must be
-    linear in the words of a text, s = x W + b, as those of :class:`~labelgap.BinaryRelevance`,
-    :class:`~labelgap.LEML` and :class:`~labelgap.OneClassMF` are.
+    ``tagger.py`` needs Python and NumPy; ``PortableTagger`` is its class. Scores must be linear in the words of
+    a text, s = x W + b, as those of :class:`~labelgap.BinaryRelevance`, :class:`~labelgap.LEML` and
+    :class:`~labelgap.OneClassMF` are.
 
     Parameters
     ----------

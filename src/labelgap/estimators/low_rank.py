@@ -206,7 +206,7 @@ def check_symmetric(name: str, graph: Any, size: int) -> sp.csr_array | None:
     warnings.warn(
         f"{name} is directed; each pair of nodes gets the mean of its two weights, (S + Sᵀ)/2.",
         UserWarning,
-        stacklevel=6,
+        stacklevel=7,
     )
     return sp.csr_array((matrix + matrix.T) / 2)
 

@@ -24,9 +24,8 @@ from labelgap.observations import Labels, as_labels, encode_tags, holds_tags
 
 LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
 WRONG_QUANTILE, MIN_LABELS = 0.1, 10
-MIN_SPREAD, MIN_RATE = 0.1, 0.1  # of rates of groups of labels, in parts of their mean: standard deviation, and rate
-OWN_RATE = 200  # written cells from which on a label has a rate of its own
-CAP_POWER = 12  # of the smooth minimum of a probability and its cap, which keeps the order of cells
+RATE_SPREAD = 0.1  # between groups of labels: prior standard deviation, in parts of the rate of all cells
+MIN_SHARE_OF_BOUND = 0.1  # rates of missing or wrong labels, in parts of their upper bounds
 ROW_TEMPERATURE = 0.2
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
 
@@ -299,76 +298,43 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     calibration = Calibration(n_labels, own=LABEL_SCALE)
     calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
     f = calibration.predict(cells.scores, cells.labels)
-    group = group_labels(n_written, OWN_RATE)
+    group = group_labels(n_written)
     omitted = estimate_odds(cells, group, cells.positive, descending=True)
     added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
+    ranked_absent = _rank_cells(cells, absent, omitted, group, f / (1 - f))
+    ranked_written = _rank_cells(cells, written, added, group, (1 - f) / f)
     right = estimate_traceless(cells, n_labels)
-    missing = _rank_cells(cells, absent, omitted, group, f / (1 - f))
-    doubtful = _rank_cells(cells, written, added, group, (1 - f) / f, 1 - right)
-    places = _place_among_written(cells, group_labels(n_written))[missing[0]]
-    first, second = (Suggestions(cells.rows[index], cells.labels[index], p) for index, p in (missing, doubtful))
-    return Audit(first, second, estimate_written(cells, n_labels), n_written, places, label_names)
-
-
-def _place_among_written(cells: ScoredCells, group: NDArray) -> NDArray[np.float64]:
-    """Return for each cell the share of the written cells of its group of labels with a higher score."""
+    missing, doubtful = (
+        Suggestions(cells.rows[index], cells.labels[index], p)
+        for index, p in (ranked_absent, (ranked_written[0], ranked_written[1] * (1 - right)))
+    )
     grouped = cells._replace(labels=group[cells.labels])
     before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
-    return before / (totals[grouped.labels] + 1)
+    places = (before / (totals[grouped.labels] + 1))[ranked_absent[0]]
+    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, label_names)
 
 
 def _rank_cells(
-    cells: ScoredCells, index: NDArray, odds: list[Odds], group: NDArray, ratio: NDArray, largest: float = 1.0
+    cells: ScoredCells, index: NDArray, odds: list[Odds], group: NDArray, likelihood_ratio: NDArray
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return cells in descending order of r, odds × likelihood ratio, and these as probabilities.
+    """Return cells in descending order of odds × likelihood ratio, and these as probabilities, capped after sorting.
 
-    The odds of a group are shrunk to their mean, the more the larger their variance is beside that of the true odds
-    of all groups (empirical Bayes). A probability is ``largest`` times a smooth minimum of r and the
-    cap, (r⁻ᵏ + cap⁻ᵏ)^(−1/k), which keeps the order. The cap is 1 / (1 + relative variance of the mean): what the
-    data can support.
+    The odds of a group are shrunk to those of all cells in proportion to their variance. The cap is 1 / (1 + relative
+    standard error of the odds of all cells): what the data can support.
     """
-    rates, mean, error = shrink_odds(odds)
-    r = rates[group[cells.labels[index]]] * ratio[index]
-    order = np.argsort(-r, kind="stable")
-    cap = max(mean**2 / max(mean**2 + error**2, 1e-300), 1e-300)
-    return index[order], largest * r[order] / (1 + (r[order] / cap) ** CAP_POWER) ** (1 / CAP_POWER)
-
-
-def shrink_odds(odds: list[Odds]) -> tuple[NDArray[np.float64], float, float]:
-    """Return the odds of groups, shrunk to their mean; the mean, weighted by precision; and its standard error.
-
-    If no estimate is above 0, a tenth of the mean upper bound is taken, so that cells keep their order.
-    """
-    estimates, bounds, errors = (
-        np.array([getattr(part, name) for part in odds]) for name in ("estimate", "high", "error")
-    )
-    spread = estimate_spread(estimates, errors, 0.0)
-    weights = 1 / np.maximum(spread**2 + errors**2, 1e-12)
-    mean, error = float(weights @ estimates / weights.sum()), float(1 / np.sqrt(weights.sum()))
-    if mean <= 0:
-        mean = MIN_RATE * float(weights @ bounds / weights.sum())
-    spread = max(spread, MIN_SPREAD * mean)
-    shrunk = mean + (estimates - mean) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300)
-    return np.maximum(shrunk, MIN_RATE * mean), mean, error
-
-
-def estimate_spread(estimates: NDArray, errors: NDArray, least: float) -> float:
-    """Return the standard deviation τ of true values between their estimates, at least ``least``.
-
-    Σ (estimate − mean)² / (τ² + error²) = number − 1, with the mean weighted likewise (Paule and Mandel, 1982).
-
-    >>> round(estimate_spread(np.array([1.0, 2.0, 3.0]), np.zeros(3), 0.1), 3)
-    1.0
-    """
-    low, high = least, max(least, float(np.ptp(estimates)))
-    for _ in range(50):
-        middle = (low + high) / 2
-        weights = 1 / np.maximum(middle**2 + errors**2, 1e-300)
-        mean = weights @ estimates / weights.sum()
-        wide = weights @ (estimates - mean) ** 2 > len(estimates) - 1
-        low, high = (middle, high) if wide else (low, middle)
-    return high
+    # A rate of 0 would lose the order of its cells.
+    rates = np.array([max(part.estimate, MIN_SHARE_OF_BOUND * part.high) for part in odds])
+    errors = np.array([part.error for part in odds])
+    number = group[cells.labels[index]]
+    sizes = np.bincount(number, minlength=len(odds)) / max(len(index), 1)
+    overall = float(sizes @ rates)
+    cap = 1 / (1 + np.linalg.norm(sizes * errors) / max(overall, 1e-300))
+    spread = RATE_SPREAD * overall
+    rates = overall + (rates - overall) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300)
+    estimates = rates[number] * likelihood_ratio[index]
+    order = np.argsort(-estimates, kind="stable")
+    return index[order], np.minimum(estimates[order], cap)
 
 
 def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
