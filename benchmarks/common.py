@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,42 @@ def best_of(work: Callable[[], Any], repeats: int = 5) -> float:
         work()
         seconds.append(time.perf_counter() - start)
     return min(seconds)
+
+
+class Cost:
+    """Processor seconds, and the memory that a piece of work adds at most, in MB, sampled every 20 ms.
+
+    >>> with Cost() as cost:
+    ...     numbers = np.ones(4_000_000)
+    >>> 0 <= cost.megabytes < 1000
+    True
+    """
+
+    seconds: float
+    megabytes: float
+
+    def __enter__(self) -> Cost:
+        self._done, self._largest = threading.Event(), 0.0
+        self._memory, self._start = _used_megabytes(), time.process_time()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds = time.process_time() - self._start
+        self._done.set()
+        self._thread.join()
+        self.megabytes = self._largest - self._memory
+
+    def _watch(self) -> None:
+        while True:
+            self._largest = max(self._largest, _used_megabytes())
+            if self._done.wait(0.02):
+                return
+
+
+def _used_megabytes() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def normalised(name: str) -> tuple[Dataset, Any, Any]:

@@ -15,8 +15,9 @@ from labelgap.estimators.label_models import FoldRidge
 from labelgap.kernels import cpu, get_backend
 from labelgap.kernels.elementwise import CompiledLoss
 from labelgap.losses import LOSSES, Loss, SquaredHinge
-from labelgap.objectives import embeddings
+from labelgap.objectives import embeddings, held_out_ridge
 from labelgap.objectives.features import Features, WithoutConstant
+from labelgap.objectives.held_out_ridge import leave_each_out
 from labelgap.objectives.labelwise import (
     LabelwiseObjectives,
     add_column_values,
@@ -465,6 +466,31 @@ def test_folds_are_fits_without_their_rows(n, d, weighted, form, planted):
     scores = model._prepare_folds(X, data.Y, prior=prior, sample_weight=weights)(train, held_out).dense()
     refit = model.fit(X[train], data.Y[train], prior=prior, sample_weight=own)
     np.testing.assert_allclose(scores, refit.decision_function(X[held_out]), atol=1e-7)
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("order", [6000, 0], ids=["factor", "conjugate gradients"])
+@pytest.mark.parametrize(("n", "d"), [(40, 8), (40, 60)], ids=["rows", "features"])
+def test_scores_without_each_row_are_those_of_as_many_fits(n, d, order, weighted, planted, monkeypatch):
+    """From the fit on all rows and from parts of the search; with a prior, whose share needs no correction."""
+    monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", order)
+    monkeypatch.setattr(held_out_ridge, "LEVERAGE_TOL", 1e-9)
+    data, rows = planted(n=n, d=d, L=5), np.arange(0, n, 5)
+    X, prior = sp.csr_array(data.X), np.random.default_rng(0).standard_normal((5, d))
+    weights = np.random.default_rng(1).uniform(0.2, 3, n) if weighted else None
+    model = BinaryRelevance(loss="squared", **exact).fit(X, data.Y, prior=prior, sample_weight=weights)
+    expected = []
+    for row in rows:
+        train = np.delete(np.arange(n), row)
+        own = None if weights is None else weights[train]
+        refit = BinaryRelevance(loss="squared", **exact).fit(X[train], data.Y[train], prior=prior, sample_weight=own)
+        expected.append(refit.decision_function(X[[row]])[0])
+    ridge = FoldRidge(X, Labels(data.Y), model._settings(), get_backend(), prior, weights)
+    fitted = model.decision_function(X[rows]) + 0.5
+    scores = leave_each_out(fitted, data.Y[rows], ridge.find_leverages(rows)) - 0.5
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    if order:
+        np.testing.assert_allclose(ridge.score_each(rows).combine(0.0, 1.0) - 0.5, expected, atol=1e-6)
 
 
 def test_a_row_of_weight_zero_is_scored_when_held_out(planted):

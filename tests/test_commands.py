@@ -269,6 +269,20 @@ def test_audit_finds_what_was_removed(folder):
     )
 
 
+def test_an_audit_writes_what_it_has_after_each_model(folder, monkeypatch):
+    lengths = []
+
+    def write(path, columns, rows):
+        write_records(path, columns, rows)
+        lengths.append(len({row["row"] for row in read_records(path)}))
+
+    monkeypatch.setattr("labelgap.commands.gap_commands.write_records", write)
+    rest = ["--model", folder / "model", "--folds", 3, "--min-probability", 0]
+    assert labelgap("audit", folder / "posts.csv", *rest, "--output", folder / "early.csv").exit_code == 0
+    assert len(lengths) == 3
+    assert 0 < lengths[0] < lengths[1] < lengths[2]
+
+
 def test_complete_fills_blanks(folder):
     rng = np.random.default_rng(0)
     rows, truth = [], []

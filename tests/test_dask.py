@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from typer.testing import CliRunner
 
-from labelgap import LEML, LocalLEML, OneClassMF, OneClassMFCV, Tagger, load
+from labelgap import (
+    LEML,
+    SLEEC,
+    BinaryRelevance,
+    LocalLEML,
+    OneClassMF,
+    OneClassMFCV,
+    Tagger,
+    audit,
+    load,
+    tune,
+)
+from labelgap.cli import app
+from labelgap.datasets import make_sparse_multilabel, write
+from labelgap.distributed import DaskRunner, connect
 from labelgap.kernels import get_backend
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
@@ -31,6 +49,10 @@ def client():
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
         yield client
+
+
+def run(*words):
+    return CliRunner().invoke(app, list(map(str, words)))
 
 
 def fit(case, planted, device):
@@ -120,3 +142,91 @@ def test_a_worker_that_dies_is_computed_again(planted):
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
     plain = LEML(2, **fixed, device="cpu").fit(data.X, data.gaps)
     np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
+
+
+TASKS = {
+    "SLEEC": SLEEC(2, n_clusters=2, n_learners=2, random_state=0),
+    "one-vs-all": BinaryRelevance(loss="logistic"),
+    "a tagger's default": BinaryRelevance(loss="squared"),
+    "LEML without a device": LEML(2, max_iter=1, tol=0.0, dtype="float64", random_state=0),
+    "local models with a device": LocalLEML(2, n_clusters=2, n_learners=1, tol=0.5, device="dask", random_state=0),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_workers_of_a_block_fit_the_same_model(name, planted, client):
+    data, estimator = planted(n=60), TASKS[name]
+    with connect(client):
+        ours = clone(estimator).fit(data.X, data.Y)
+    plain = clone(estimator).set_params(device="auto").fit(data.X, data.Y)
+    np.testing.assert_allclose(ours.decision_function(data.X), plain.decision_function(data.X), rtol=1e-5, atol=1e-6)
+
+
+def test_candidates_and_folds_are_tasks(planted, client, monkeypatch):
+    data, calls = planted(n=60), []
+    call = DaskRunner.call
+    monkeypatch.setattr(DaskRunner, "call", lambda self, task: calls.append(task) or call(self, task))
+    search, estimator = (
+        {"grid": {"alpha": [0.1, 1.0]}, "random_state": 0},
+        LEML(2, max_iter=2, tol=0.0, random_state=0),
+    )
+    with connect(client):
+        tuned = tune(estimator, data.X, data.Y, **search)
+        assert len(calls) == 2
+        audited = audit(data.X, data.Y, estimator, n_folds=2, random_state=0)
+        assert len(calls) == 4
+    plain = tune(estimator, data.X, data.Y, **search)
+    assert tuned.params == plain.params
+    expected = audit(data.X, data.Y, estimator, n_folds=2, random_state=0)
+    np.testing.assert_allclose(audited.missing.probabilities, expected.missing.probabilities, rtol=1e-5)
+
+
+def test_large_arrays_are_sent_once_and_again_when_they_are_lost(client):
+    array = np.ones(1 << 15)
+    with connect(client) as runner:
+        first = runner._pack(partial(np.sum, array))
+        second = runner._pack(partial(np.max, array))
+        assert first[1][0] is second[1][0]
+        assert len(first[0]) < 1000
+        client.cancel(first[1])
+        assert runner.call(partial(np.sum, array)) == len(array)
+
+
+def test_the_commands_work_on_a_cluster(client, tmp_path):
+    X, Y = make_sparse_multilabel(60, 30, 8, 6, 2, random_state=0)
+    write(tmp_path / "data.npz", X, Y)
+    shown = {}
+    for name, words in (("dask", ("--dask", client.scheduler.address)), ("plain", ("--memory", "1G"))):
+        model = tmp_path / name
+        common = (tmp_path / "data.npz", "--json", *words)
+        fitted = run("fit", *common, "--output", model, "--method", "BinaryRelevance", "--alpha", 1)
+        assert fitted.exit_code == 0, fitted.output
+        results = [fitted, run("predict", *common, "--model", model, "--top", 2)]
+        results.append(run("audit", *common, "--model", model, "--folds", 2))
+        assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
+        shown[name] = [result.stdout for result in results]
+    assert json.loads(shown["dask"][0])["workers"] == 2
+    assert shown["dask"][1:] == shown["plain"][1:]
+
+
+def test_an_address_without_a_scheduler_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("labelgap.distributed.CONNECT_SECONDS", 0.5)
+    (tmp_path / "posts.csv").write_text("text,tags\na,b\n")
+    for address in ("tcp://127.0.0.1:1", "nowhere"):
+        shown = run("fit", tmp_path / "posts.csv", "--output", tmp_path / "model", "--dask", address)
+        assert shown.exit_code == 1
+        assert shown.stderr.startswith(f"labelgap: No Dask scheduler answers at {address}")
+        assert len(shown.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["posts.csv"]
+
+
+def test_another_version_on_a_worker_is_one_clear_error(client, monkeypatch):
+    monkeypatch.setattr("labelgap.distributed.__version__", "9.9")
+    with (
+        pytest.raises(ValueError, match=r"The worker .* has labelgap .*, and this process 9.9; install that"),
+        connect(client),
+    ):
+        pass
+    monkeypatch.setattr(client, "run", lambda function: {"tcp://a:1": None})
+    with pytest.raises(ValueError, match="The worker tcp://a:1 has no labelgap"), connect(client):
+        pass

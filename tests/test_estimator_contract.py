@@ -34,6 +34,7 @@ from labelgap import (
     PLST,
     SLEEC,
     WSABIE,
+    AutoLabeler,
     BayesianCS,
     BinaryRelevance,
     CompressedSensing,
@@ -140,6 +141,7 @@ MAKERS = {
     "WSABIE": Maker(WSABIE, {"learning_rate": 0.15, "max_iter": 1000}),
     "WSABIE neighbors": Maker(WSABIE, {"predict_by": "neighbors", "n_neighbors": 1, "max_iter": 300}, by_angle=True),
     "NaiveBayes": Maker(NaiveBayes, {"model": "bernoulli"}, by_angle=True),
+    "AutoLabeler": Maker(AutoLabeler, {"budget": 60.0}, steady=False),
     "LPSR": Maker(LPSR, {"n_clusters": 1, "tol": 1e-9}),
     "LPSR nearest": Maker(LPSR, {"n_candidates": 5, "n_nearest": 2, "tol": 1e-9}),
 }
@@ -165,7 +167,7 @@ def end(model):
     return sum(history[-1] for history in histories(model) if history)
 
 
-TUNED = {"mu": (1e-3, 1e-2), "alpha": (0.1, 3.0), "n_neighbors": (3, 7), "C": (10.0, 0.1)}
+TUNED = {"mu": (1e-3, 1e-2), "alpha": (0.1, 3.0), "n_neighbors": (3, 7), "C": (10.0, 0.1), "budget": (60.0, 30.0)}
 
 
 def tuned(model):
@@ -190,6 +192,7 @@ CHECKED = [
     LEML(init="random", dtype="float64"),
     LEML(fit_intercept=False, dtype="float64"),
     LEML(kernel="rbf", dtype="float64"),
+    AutoLabeler(dtype="float64", random_state=0),
     LabelKNN(),
     LabelKNN(metric="euclidean", dtype="float64"),
     LocalLEML(n_learners=2, dtype="float64"),

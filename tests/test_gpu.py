@@ -176,12 +176,64 @@ def test_the_seams_of_a_device(tmp_path):
     search.estimator.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert (search.estimator.device, again.device) == ("torch", "auto")
-    np.testing.assert_array_equal(again.decision_function(DATA.X), search.estimator.decision_function(DATA.X))
+    scores = search.estimator.decision_function(DATA.X)
+    np.testing.assert_allclose(again.decision_function(DATA.X), scores, atol=1e-12)  # the CPU adds in another order
     local = LocalLEML(2, n_clusters=2, n_learners=1, random_state=0, device="torch").fit(DATA.X, DATA.Y)
     assert local.predict(DATA.X).shape == (N, L)
     texts = [" ".join(f"w{j}" for j in row.nonzero()[0]) for row in DATA.X > 0]
     tagger = Tagger(LEML(2, random_state=0, device="torch")).fit(texts, DATA.Y)
     assert tagger.predict_topk(texts, 2)[0].shape == (N, 2)
+
+
+@pytest.mark.parametrize("cls", [LEML, OneClassMF, LocalLEML])
+def test_predictions_run_on_the_device(cls, monkeypatch, tmp_path, recwarn):
+    settings = {"n_clusters": 2, "n_learners": 1} if cls is LocalLEML else {}
+    ours = cls(K, dtype="float64", random_state=0, device="cpu", **settings).fit(X, DATA.Y)
+    ours.save(tmp_path / "model")
+    theirs = load(tmp_path / "model").set_params(device="torch")  # its arrays may be read-only
+    backend, used = make_backend(), []
+    monkeypatch.setattr(backend, "array", lambda values, dtype: used.append(dtype) or TorchArray(values, dtype))
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    TorchArray = make_backend().array
+    for name, options in {"decision_function": (), "predict_topk": (3,), "known_scores": (GAPS,)}.items():
+        used.clear()
+        mine, other = (getattr(model, name)(X, *options) for model in (ours, theirs))
+        assert used, name
+        for a, b in zip(*((part if isinstance(part, tuple) else (part,)) for part in (mine, other)), strict=True):
+            a, b = (part.toarray() if sp.issparse(part) else part for part in (a, b))
+            assert type(b) is np.ndarray
+            np.testing.assert_allclose(b, a, atol=1e-9)
+    used.clear()
+    np.testing.assert_allclose(theirs.decision_function(X[:5]), ours.decision_function(X[:5]), atol=1e-9)
+    assert not used  # few rows are scored on the CPU
+    assert not [warning for warning in recwarn if "writable" in str(warning.message)]
+
+
+def test_recommendations_on_the_device():
+    Y = np.tile(DATA.Y, (1, 9))  # as many labels as a prediction on a device needs
+    ours = OneClassMF(K, dtype="float64", random_state=0, device="cpu").fit(None, Y)
+    calls = [("recommend", np.arange(N), 4), ("similar_labels", np.arange(70), 3), ("predict_topk", None, 3)]
+    expected = [getattr(ours, name)(ids, k) for name, ids, k in calls]
+    ours.set_params(device="torch")
+    for (name, ids, k), (_, values) in zip(calls, expected, strict=True):
+        indices, scores = getattr(ours, name)(ids, k)
+        assert type(indices) is type(scores) is np.ndarray
+        np.testing.assert_allclose(scores, values, atol=1e-9)
+
+
+def test_a_gpu_that_is_full_in_a_prediction(monkeypatch):
+    import torch
+
+    def fail(*arguments):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    backend = make_backend()
+    monkeypatch.setattr(backend, "topk", fail)
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    model = LEML(2, device="torch", random_state=0).fit(DATA.X, DATA.Y)
+    with pytest.raises(MemoryError, match="fewer rows"):
+        model.predict_topk(DATA.X, 2)
+    assert model.set_params(device="cpu").predict_topk(DATA.X, 2)[0].shape == (N, 2)
 
 
 def test_the_command_line_sets_the_device(tmp_path, monkeypatch):

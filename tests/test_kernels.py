@@ -94,6 +94,38 @@ def test_dense_products(shape, dtype, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("shape", [(5000, 40), (30, 4), (7, 1)], ids=str)
+def test_sums_and_updates_of_columns(shape, dtype, monkeypatch):
+    monkeypatch.setattr(cpu, "ROWS_BYTES", 1 << 12)  # several blocks of rows
+    monkeypatch.setattr(cpu, "MIN_LOOP_CELLS", 1 << 6)
+    rng = np.random.default_rng(0)
+    A, B, C = rng.standard_normal((3, *shape)).astype(dtype)
+    plain = np.einsum("aic,bic->abc", *2 * [np.array([A, B, C], float)])[:, :, None, :]
+    close(cpu.column_grams((A, B, C)), plain, np.float64)
+    close(cpu.column_totals(A), A.sum(axis=0, keepdims=True, dtype=float), np.float64)
+    close(cpu.dot(A, B), (A.astype(float) * B).sum(), np.float64 if dtype == np.float64 else dtype)
+    a, b = rng.standard_normal((2, 1, shape[1])).astype(dtype)
+    weights = rng.random((shape[0], 1)).astype(dtype)
+    for scale, change, w in ((a, B, weights), (1.0, B, 1.0), (a, B[:1], 1.0)):
+        found = A.copy()
+        assert cpu.combine(found, scale, change, b, w) is found
+        close(found, scale * A + b * (w * change), dtype)
+    T, found = rng.standard_normal(2 * shape[1:]).astype(dtype), A.copy()
+    assert cpu.mix(found, T) is found
+    close(found, A @ T, dtype)
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+def test_transpose(problem, dtype):
+    A = problem[0]
+    found, expected = cpu.transpose(cpu.prepare(A, dtype)).matrix(), reference.transpose(A.astype(dtype))
+    expected.sort_indices()
+    assert found.shape == expected.shape
+    for name in ("indptr", "indices", "data"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
 @pytest.mark.parametrize("loss", LOSS, ids=repr)
 def test_passes_over_known_cells(problem, dtype, loss):
     A, B, H, S = problem

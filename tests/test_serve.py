@@ -334,6 +334,29 @@ def test_an_audit_job_is_the_audit_of_the_library(client, low_rank, planted_rows
     problem(client.run(client.asgi.delete(location)), 404)
 
 
+def test_an_audit_job_shows_its_first_suggestions_while_it_runs(client, planted_rows, monkeypatch):
+    seen, go_on = threading.Event(), threading.Event()
+
+    def slow_audit(*args, callback, **options):
+        def report(part):
+            callback(part)
+            seen.set()
+            assert go_on.wait(30)
+
+        return audit(*args, callback=report, **options)
+
+    monkeypatch.setattr("labelgap.serve.jobs.audit", slow_audit)
+    path = post(client, "rows/audit-jobs", **audit_body(planted_rows)).headers["location"]
+    try:
+        assert seen.wait(30)
+        early = client.get(path).json()
+    finally:
+        go_on.set()
+    assert early["state"] == "running"
+    assert early["result"]["missing"]
+    assert early["result"]["n_doubtful"] < wait_for_job(client, path)["result"]["n_doubtful"]
+
+
 def test_an_audit_job_takes_texts(client, tagger):
     labels = [[name for name, word in zip(HOSTILE, WORDS, strict=True) if word in text] for text in TEXTS]
     started = post(client, "tagger/audit-jobs", texts=TEXTS * 5, labels=labels * 5, folds=2)

@@ -2,8 +2,9 @@
 
 Multi-label: rows of length one, test rows without labels left out, parameters chosen on a fifth of the training
 rows. Recommenders: ratings of 4 or more are the positives; each seed holds out a tenth of them for testing, and
-parameters are chosen on a fifth of the others; items that a user likes in training are not recommended. In both, the
-number of alternations, at most 15, is a parameter like the others, and the last fit uses all training data.
+parameters are chosen on five draws of a fifth of the others; items that a user likes in training are not recommended.
+In both, the number of alternations, at most 15, is a parameter like the others, and the last fit uses all training
+data.
 
 Methods are named after their losses on the positives and on the unlabelled cells: SQ squared, LR logistic, w
 weighted; (S) samples the unlabelled cells, (graph) uses the users' graph.
@@ -42,6 +43,8 @@ LANDMARKS = [500, 1000]
 WIDTHS = ["variance", "median"]
 WIDTH_FACTORS = [0.5, 1.0, 2.0]
 MAX_ALTERNATIONS = 15
+RECOMMENDER_SPLITS = 5  # held-out ratings are few, and one draw of them misleads the search
+RECOMMENDER_SEEDS = 10  # P@1 over the 870 test users of ml-100k has a standard error of 1.5
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,7 @@ class OneClassForm:
             graph_alphas=[self.scale * alpha for alpha in GRAPH_ALPHAS] if graph else None,
             ratios=RATIOS if self.subsampled else None,
             metric=task.criteria,
+            n_splits=RECOMMENDER_SPLITS if task.X is None else 2,
             max_iter=task.iterations or MAX_ALTERNATIONS,
         )
 
@@ -200,7 +204,8 @@ def _find_baseline(number: PublishedNumber) -> PublishedNumber:
 
 def _make_table(table: int | str, title: str, *notes: str) -> Experiment:
     notes = (*notes, _SEARCH, _SECONDS)
-    return make_comparison(_TABLES[table], f"one_class/table-{table}", _CITATION, title, notes=notes)
+    experiment = make_comparison(_TABLES[table], f"one_class/table-{table}", _CITATION, title, notes=notes)
+    return replace(experiment, seeds=RECOMMENDER_SEEDS if table == "supp-1" else 1)
 
 
 def _select(table: str, metrics: Collection[str], methods: Collection[str] = ()) -> list[PublishedNumber]:

@@ -11,6 +11,7 @@ from typing import Any as _Any
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AutoLabeler": "model_selection",
     "BayesianCS": "baselines",
     "BinaryRelevance": "estimators",
     "CPLST": "baselines",

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.persistence import pack_value, unpack_value
-from labelgap.runtime import current_scope, mark_partial_files, run_parallel, scope, write_atomically
+from labelgap.runtime import call_elsewhere, current_scope, mark_partial_files, run_parallel, scope, write_atomically
 
 T = TypeVar("T")
 
@@ -173,9 +173,15 @@ def checkpoint_call(name: str, compute: Callable[[], T], result_type: Callable[.
     return result
 
 
-def checkpoint_calls(name: str, tasks: Sequence[Callable[[], T]], result_type: Callable[..., T]) -> Iterator[T]:
-    """Run independent tasks like :func:`labelgap.runtime.run_parallel`, each as a :func:`checkpoint_call`."""
-    return run_parallel([partial(checkpoint_call, name, task, result_type) for task in tasks])
+def checkpoint_calls(
+    name: str, tasks: Sequence[Callable[[], T]], result_type: Callable[..., T], at_once: int | None = None
+) -> Iterator[T]:
+    """Run independent tasks like :func:`labelgap.runtime.run_parallel`, each as a :func:`checkpoint_call`.
+
+    In a block of :func:`labelgap.runtime.offload` they run on other machines; the checkpoint stays here.
+    """
+    calls = [partial(checkpoint_call, name, partial(call_elsewhere, task), result_type) for task in tasks]
+    return run_parallel(calls, at_once)
 
 
 def pack_values(values: Mapping[str, Any]) -> Arrays:

@@ -15,6 +15,7 @@ from labelgap import __version__
 from labelgap.commands.options import (
     METHOD_OPTIONS,
     Checkpoint,
+    Dask,
     DataFile,
     Delimiter,
     Encoding,
@@ -25,6 +26,7 @@ from labelgap.commands.options import (
     Json,
     JsonLines,
     LabelColumns,
+    Memory,
     Method,
     MinCount,
     ModelFile,
@@ -50,6 +52,7 @@ from labelgap.commands.terminal import (
     print_table,
     print_values,
     show_progress,
+    use_machines,
 )
 
 app = typer.Typer(
@@ -124,6 +127,8 @@ def fit(
     seed: Seed = None,
     jobs: Jobs = None,
     checkpoint: Checkpoint = None,
+    dask: Dask = "",
+    memory: Memory = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -131,7 +136,11 @@ def fit(
 
     labelgap fit posts.csv --text title,content --tags tags --output model
     """
-    with exit_on_error(checkpoint), show_progress("Learning …", quiet or json):
+    with (
+        exit_on_error(checkpoint),
+        show_progress("Learning …", quiet or json),
+        use_machines(dask, memory) as cluster,
+    ):
         from labelgap.commands import training
         from labelgap.inputs import TableColumns
 
@@ -141,6 +150,7 @@ def fit(
             *(method, context.args, min_count, seed, jobs, names, complete, calibrate, aim, test_size or 0.0, vectors)
         )
         values = training.fit(data, columns, output, options, checkpoint=checkpoint)
+        values |= {} if cluster is None else cluster.summarize()
     print_values(values, json)
     if values.get("rows without tags"):
         print_note(training.explain_untagged(values["rows without tags"], complete))
@@ -182,6 +192,8 @@ def tune(
     min_count: MinCount = 1,
     seed: Seed = None,
     jobs: Jobs = None,
+    dask: Dask = "",
+    memory: Memory = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -194,7 +206,7 @@ def tune(
         from labelgap.inputs import TableColumns
         from labelgap.model_selection.selection import format_value
 
-        with show_progress("Tuning …", quiet or json):
+        with show_progress("Tuning …", quiet or json), use_machines(dask, memory):
             columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
             options = training.MethodOptions(method, context.args, min_count, seed, jobs, _option_names(context))
             search = {"budget": budget, "hold_out": hold_out, "share": share, "n_folds": folds, "max_rows": max_rows}
@@ -236,6 +248,8 @@ def predict(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     id_column: IdColumn = "",
+    dask: Dask = "",
+    memory: Memory = None,
     json: JsonLines = False,
 ) -> None:
     """Predict the tags (labels) of new rows.
@@ -244,7 +258,7 @@ def predict(
 
     labelgap predict --model model --document "Which knife is best for bread?"
     """
-    with exit_on_error():
+    with exit_on_error(), use_machines(dask, memory):
         from labelgap.commands import prediction
         from labelgap.commands.outputs import check_output
         from labelgap.inputs import TableColumns, open_model
@@ -315,7 +329,10 @@ def evaluate(
 def audit(
     data: DataFile,
     model: ModelFile,
-    output: Annotated[Path | None, typer.Option(help="File for a table of the suggestions.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="File for a table of the suggestions; after each model, of the rows scored so far."),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of suggestions to print, the most probable first.")] = 20,
     min_probability: Annotated[
         float | None,
@@ -337,6 +354,8 @@ def audit(
     id_column: IdColumn = "",
     seed: FixedSeed = 0,
     checkpoint: Checkpoint = None,
+    dask: Dask = "",
+    memory: Memory = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -350,7 +369,7 @@ def audit(
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
         options = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "min_probability": min_probability}
-        with show_progress(f"Fitting {folds} models …", quiet or json):
+        with show_progress(f"Fitting {folds} models …", quiet or json), use_machines(dask, memory):
             report = gap_commands.audit(data, model, columns, output, **options)  # type: ignore[arg-type]
         if not json:
             print_table(report.columns, report.rows(top), fit_last=True)
@@ -369,6 +388,8 @@ def complete(
     encoding: Encoding = None,
     seed: FixedSeed = 0,
     checkpoint: Checkpoint = None,
+    dask: Dask = "",
+    memory: Memory = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
@@ -381,7 +402,7 @@ def complete(
         from labelgap.inputs import TableColumns
 
         columns = TableColumns(text, labels=labels, delimiter=delimiter, encoding=encoding)
-        with show_progress(f"Fitting {folds + 1} models …", quiet or json):
+        with show_progress(f"Fitting {folds + 1} models …", quiet or json), use_machines(dask, memory):
             result = gap_commands.complete(
                 data, model, columns, output, folds=folds, seed=seed, checkpoint=checkpoint
             )

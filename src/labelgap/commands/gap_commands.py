@@ -115,18 +115,26 @@ def audit(
     checkpoint: Path | None,
     min_probability: float | None = None,
 ) -> AuditReport:
-    """Audit the labels of a file with clones of a model, and write the suggestions to ``output``."""
+    """Audit the labels of a file with clones of a model, and write the suggestions to ``output``.
+
+    After each model ``output`` has those of the rows scored so far, so that a review can begin.
+    """
     check_output("--output", output, path, model_path, table=True)
     model = open_model(model_path)
     data = load_data_for(model, path, columns, labels=True)
     check_tags(data, path)
     files = {"data": path, "model": model_path}
-    with resumable(checkpoint, "audit", files, **asdict(columns), folds=folds, seed=seed):
-        result = audit_labels(data.X, data.Y, clone_with_seed(model, seed), n_folds=folds, random_state=seed)
+
+    def write(result: Audit) -> AuditReport:
         report = AuditReport(result, data, get_label_names(model), min_probability)
         if output is not None:
             write_records(output, report.columns, report.rows())
-    return report
+        return report
+
+    with resumable(checkpoint, "audit", files, **asdict(columns), folds=folds, seed=seed):
+        estimator = clone_with_seed(model, seed)
+        early = None if output is None else write
+        return write(audit_labels(data.X, data.Y, estimator, n_folds=folds, random_state=seed, callback=early))
 
 
 def complete(

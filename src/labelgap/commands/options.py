@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from labelgap.commands.terminal import exit_on_error
 from labelgap.runtime import check_file
 
+MIN_MEMORY = 1 << 24
 METHOD_OPTIONS = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
@@ -39,6 +41,19 @@ def check_finite(context: typer.Context, parameter: typer.CallbackParam, value: 
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is not a finite number.")
     return value
+
+
+def parse_bytes(text: str) -> int:
+    """Return a number of bytes.
+
+    >>> parse_bytes("4G"), parse_bytes("500MB")
+    (4294967296, 524288000)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", str(text).strip().lower())
+    n_bytes = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2] or " "))
+    if n_bytes < MIN_MEMORY:
+        raise typer.BadParameter(f"{text} is not a size of at least 16M; pass one such as 500M or 4G.")
+    return n_bytes
 
 
 DataFile = Annotated[
@@ -92,6 +107,18 @@ IdColumn = Annotated[
 Method = Annotated[str, typer.Option(help="Name of a method, as `labelgap methods` lists it.")]
 MinCount = Annotated[int, typer.Option(min=1, help="Ignore tags that occur in fewer rows.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")]
+Dask = Annotated[
+    str,
+    typer.Option(metavar="ADDRESS", help="Address of a Dask scheduler whose workers do the work (default: none)."),
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        parser=parse_bytes,
+        metavar="SIZE",
+        help="Memory for blocks of rows and intermediate results, beside data and model, such as 4G (default: all).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print JSON Lines: one object for each row; with --output, one object.")

@@ -26,12 +26,12 @@ from labelgap.inputs import (
     open_model,
     resolve_columns,
 )
-from labelgap.kernels.mapped import MappedMatrix
+from labelgap.kernels.mapped import MappedMatrix, split_rows_evenly
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics.corrected import check_range, check_written
 from labelgap.observations import as_labels
 from labelgap.persistence import read_header
-from labelgap.runtime import check_file, row_blocks
+from labelgap.runtime import call_elsewhere, check_file, get_runner, row_blocks, run_parallel
 
 
 def load_rows(
@@ -90,11 +90,12 @@ def predict(
 
 def _rank_rows(model: Any, X: Any, k: int, n: int) -> Iterator[tuple[int, Any, Any, Any]]:
     """Yield each row with its k best labels, their scores and probabilities; rows of shards are ranked in blocks."""
-    blocks = row_blocks(n, k, PREDICTED_CELLS) if isinstance(X, MappedMatrix) else [slice(0, n)]
-    for rows in blocks:
-        indices, scores, probabilities = model.rank(X[rows], k)
+    runner, n_blocks = get_runner(), -(-n * k // PREDICTED_CELLS) if isinstance(X, MappedMatrix) else 1
+    bounds = split_rows_evenly(n, max(n_blocks, 1 if runner is None else runner.size))
+    tasks = [partial(call_elsewhere, partial(model.rank, X[start:stop], k)) for start, stop in bounds]
+    for (start, _), (indices, scores, probabilities) in zip(bounds, run_parallel(tasks, at_once=1), strict=True):
         for i, (labels, values) in enumerate(zip(indices, scores, strict=True)):
-            yield rows.start + i, labels, values, None if probabilities is None else probabilities[i]
+            yield start + i, labels, values, None if probabilities is None else probabilities[i]
 
 
 def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, data: InputData) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,23 @@ def exit_on_error(checkpoint: Path | None = None) -> Iterator[None]:
         outcome = f"the same command resumes from {checkpoint}" if can_resume else "nothing was written"
         typer.echo(f"labelgap: stopped; {outcome}.", err=True)
         raise typer.Exit(130) from None
+
+
+@contextmanager
+def use_machines(address: str, memory: int | None) -> Iterator[Any]:
+    """Do the work of the block on a Dask cluster, if there is an address, and within a memory limit.
+
+    Gives an object that summarizes what happened on the cluster; None without one.
+    """
+    from labelgap.runtime import limit_memory
+
+    with limit_memory(memory), ExitStack() as stack:
+        runner = None
+        if address:
+            from labelgap.distributed import connect
+
+            runner = stack.enter_context(connect(address))
+        yield runner
 
 
 @contextmanager

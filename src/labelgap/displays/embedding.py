@@ -232,7 +232,8 @@ def get_row_factors(estimator: Any, X: Any) -> NDArray:
     if hasattr(estimator, "steps"):
         X = estimator[:-1].transform(X)
     final = get_final_estimator(estimator)
-    return np.asarray(_get_model(final)._embed(final._check_rows(X)))[:, :k]
+    model, rows = _get_model(final), final._check_rows(X)
+    return model._prediction_kernels(rows.shape[0]).to_numpy(model._embed(rows))[:, :k]
 
 
 def _get_model(estimator: Any) -> Any:

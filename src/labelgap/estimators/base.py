@@ -36,6 +36,8 @@ from labelgap.observations.labels import check_distinct_names
 from labelgap.persistence import write_model
 from labelgap.runtime import n_threads, progress, threads
 
+MIN_DEVICE_ROWS = 64  # of a prediction on a GPU: to copy the factors takes as long as to score so many rows
+
 
 class About(NamedTuple):
     """The entry of a method in ``labelgap methods``.
@@ -207,7 +209,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         The array is dense; for many labels use :meth:`predict_topk`.
         """
         check_is_fitted(self)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             # The same blocks as in predict: with others, rounding could make the two disagree.
             return self._decisions(self._check_rows(X)).dense()
 
@@ -217,7 +219,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         For a data frame that is a data frame with the names of the labels, and with the index of X if X has one.
         """
         check_is_fitted(self)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             positives = self._decisions(self._check_rows(X)).positives()
         names = getattr(self, "label_names_in_", None)
         return self.container_.pack(positives, names, X.index if hasattr(X, "iloc") else None)
@@ -242,7 +244,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         calibration = self._get_calibration(meaning) if proba else None
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             X = self._check_rows(X)
             if calibration is None:
                 return self._decisions(X).topk(int(k))
@@ -259,7 +261,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         calibration = getattr(self, "calibration_", None)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             all_scores = self._scores(self._check_rows(X))
             indices, scores = all_scores.topk(int(k))
         if calibration is None:
@@ -270,7 +272,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     def decide(self, X: Any) -> Decided:
         """Return the scores, decision values and probabilities of all labels of rows, computed at once."""
         check_is_fitted(self)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             all_scores = self._scores(self._check_rows(X))
             scores = all_scores.dense()
         calibration = getattr(self, "calibration_", None)
@@ -306,7 +308,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         calibration = self._get_calibration(meaning)
         labels = np.arange(self.n_labels_)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             blocks = self._scores(self._check_rows(X)).blocks()
             return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
 
@@ -335,7 +337,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         self._check_match(X, labels)
         if positives_only is None:
             positives_only = self._has_positives_only(labels)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             self.calibration_ = calibrate_rows(self._scores(X), labels, aim=aim, positives_only=positives_only)
         return self
 
@@ -409,7 +411,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(y, observed)
         self._check_match(X, labels)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             scores = self._scores(X)
             at_known = scores.topk(1) if labels.complete else scores.known(labels)
         batch = Batch(labels, at_known)
@@ -426,11 +428,15 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(Y, None)
         self._check_match(X, labels)
-        with threads(self.n_jobs):
+        with threads(self.n_jobs), explain_out_of_memory():
             return (self._scores(X) if ranked else self._decisions(X)).known(labels)
 
     def _kernels(self) -> Backend:
         return get_backend(self.device if self._uses_device else "cpu")
+
+    def _prediction_kernels(self, n: int) -> Backend:
+        """Return the backend that predicts n rows: that of fits, but the CPU for few rows and after a cluster."""
+        return get_backend() if n < MIN_DEVICE_ROWS or self.device == "dask" else self._kernels()
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         # SciPy's products and our kernels both need CSR. Values that overflow are reported as infinity below.
@@ -633,6 +639,8 @@ def pack_model(model: MultiLabelEstimator) -> PackedModel:
 
 
 def _pack_nested(value: Any) -> Any:
+    if isinstance(value, list) and value and isinstance(value[0], MultiLabelEstimator):
+        return [_pack_nested(part) for part in value]
     if isinstance(value, RowCalibration):
         return {CALIBRATION: value.to_values()}
     return {NESTED: pack_model(value)} if isinstance(value, MultiLabelEstimator) else value

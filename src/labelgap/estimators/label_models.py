@@ -306,19 +306,31 @@ class FoldRidge:
         return self._shared.is_exact
 
     def score(self, held_out: NDArray) -> RidgeParts:
-        """Return the parts of the scores of held-out rows."""
+        """Return the parts of the scores of held-out rows, by regressions without all of them."""
         predictions = self._shared.predict(held_out) if self.is_exact else self._solve(held_out)
+        return self._collect_parts(predictions, held_out, held_out)
+
+    def score_each(self, rows: NDArray) -> RidgeParts:
+        """Return the parts of the scores of rows, each by regressions without this row alone."""
+        return self._collect_parts(self._shared.predict_each(rows), rows, rows[:0])
+
+    def find_leverages(self, rows: NDArray) -> NDArray[np.float64]:
+        """Return how much each row pulls its own prediction, between 0 and 1."""
+        return self._shared.find_leverages(rows)
+
+    def _collect_parts(self, predictions: NDArray, rows: NDArray, left_out: NDArray) -> RidgeParts:
+        """Return the parts of the scores of rows by regressions that had no positives of the rows ``left_out``."""
         n_labels = self.labels.shape[1]
         positive = np.bincount(self.labels.positives.indices, minlength=n_labels)
-        positive -= np.bincount(self.labels[held_out].positives.indices, minlength=n_labels)
+        positive -= np.bincount(self.labels[left_out].positives.indices, minlength=n_labels)
         on_prior = None
         if self.prior is not None:
-            on_prior = self.targets[held_out][:, n_labels:].toarray() - predictions[:, n_labels:]
+            on_prior = self.targets[rows][:, n_labels:].toarray() - predictions[:, n_labels:]
         if self.roots is not None:
-            predictions = predictions / self.roots[held_out]
-            on_prior = None if on_prior is None else on_prior / self.roots[held_out]
-        negative = len(self.labels) - len(held_out) - positive
-        constants = self._find_constants(held_out)
+            predictions = predictions / self.roots[rows]
+            on_prior = None if on_prior is None else on_prior / self.roots[rows]
+        negative = len(self.labels) - len(left_out) - positive
+        constants = self._find_constants(left_out)
         constants[(positive > 0) & (negative > 0)] = np.nan
         return RidgeParts(predictions[:, :n_labels], on_prior, positive, constants)
 

@@ -23,7 +23,6 @@ from labelgap.estimators.low_rank import (
 )
 from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight
 from labelgap.estimators.scores import FactorScores
-from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives.positive_unlabelled import bind_label_cells
 from labelgap.objectives.problem import (
@@ -351,12 +350,13 @@ class LEML(MultiLabelEstimator):
             )
         return np.asarray(values, self.dtype)
 
-    def _embed(self, X: Any) -> NDArray:
-        kernels = get_backend()
+    def _embed(self, X: Any) -> Any:
+        kernels = self._prediction_kernels(X.shape[0])
         return embed_rows(self._expand(X), self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
 
     def _scores(self, X: Any) -> FactorScores:
-        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())
+        kernels = self._prediction_kernels(X.shape[0])
+        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, kernels)
 
     def _check_loaded(self) -> None:
         k = len(self.intercept_factors_)

@@ -16,12 +16,11 @@ from labelgap.checkpoints import checkpoint_calls
 from labelgap.clustering import Clustering, cluster
 from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.leml import LEML
-from labelgap.estimators.low_rank import fit_bound
+from labelgap.estimators.low_rank import embed_rows, fit_bound
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.scores import BlockScores, split_rows
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
-from labelgap.objectives import Features
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 
@@ -320,14 +319,15 @@ class LocalLEML(MultiLabelEstimator):
         return BlockScores(lambda: self._blocks(X), get_backend())
 
     def _blocks(self, X: Any) -> Iterator[NDArray]:
-        kernels, dtype = get_backend(), np.dtype(self.dtype).type
+        kernels, dtype = self._prediction_kernels(X.shape[0]), np.dtype(self.dtype).type
         low = dtype(get_loss(self.loss).negative)
         for block in split_rows(X, self.n_labels_, arrays=2):
             scores = np.zeros((block.shape[0], self.n_labels_), dtype)
             for part, rows in route_rows(block, self.centers_, self.parts_):
-                B = Features(block[rows], kernels, dtype).times(part["features"]) + part["intercept"]
+                B = embed_rows(block[rows], part["features"], part["intercept"], kernels, dtype)
+                values = kernels.matmul(B, kernels.array(part["factors"], dtype).T)
                 local = np.full((len(rows), self.n_labels_), low, dtype)
-                local[:, part["labels"]] = kernels.matmul(B, part["factors"].T)
+                local[:, part["labels"]] = kernels.to_numpy(values)
                 scores[rows] += local
             scores /= dtype(len(self.parts_))
             yield scores - dtype(self.threshold_)

@@ -226,11 +226,11 @@ def join_factors(features: NDArray, intercept: NDArray, constant: bool) -> NDArr
     return np.vstack([features, intercept]) if constant else features
 
 
-def embed_rows(X: Any, features: NDArray, intercept: NDArray, kernels: Backend, dtype: Any) -> NDArray:
-    """Return the factors [X, 1] W of rows, n×k."""
+def embed_rows(X: Any, features: NDArray, intercept: NDArray, kernels: Backend, dtype: Any) -> Any:
+    """Return the factors [X, 1] W of rows, n×k, on the device of the kernels."""
     dtype = np.dtype(dtype).type
-    B = Features(X, kernels, dtype).times(features.astype(dtype, copy=False))
-    B += intercept
+    B = Features(X, kernels, dtype).times(kernels.array(features, dtype))
+    B += kernels.array(intercept, dtype)
     return B
 
 

@@ -77,6 +77,8 @@ def unpack_model(owner: MultiLabelEstimator, packed: PackedModel) -> Any:
 
 
 def _unpack_nested(owner: MultiLabelEstimator, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpack_nested(owner, part) for part in value]
     if not isinstance(value, dict) or len(value) != 1:
         return value
     if CALIBRATION in value:

@@ -32,7 +32,7 @@ from labelgap.estimators.low_rank import (
 )
 from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights, choose_weights
 from labelgap.estimators.scores import FactorScores
-from labelgap.kernels import Backend, get_backend
+from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.losses import LOSSES, Loss, get_loss
 from labelgap.objectives.base import Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
@@ -351,10 +351,16 @@ class OneClassMF(MultiLabelEstimator):
             else:
                 ids = check_ids("users", users, len(get_stored_rows(self)))
                 factors, seen = self.row_factors_[ids], self.seen_[ids]
-            kernels = get_backend()
-            hidden = kernels.prepare(seen, factors.dtype) if exclude_seen else None
-            indices, scores = kernels.topk(factors, self.label_factors_, int(k), hidden)
+            indices, scores = self._rank(factors, self.label_factors_, int(k), seen if exclude_seen else None)
         return indices, scores - scores.dtype.type(self.threshold_)
+
+    def _rank(self, B: NDArray, H: NDArray, k: int, excluded: sp.csr_array | None) -> tuple[NDArray, NDArray]:
+        """Return the k best columns of each row of B Hᵀ without the excluded cells, and their values."""
+        kernels = self._prediction_kernels(len(B))
+        hidden = None if excluded is None else kernels.prepare(excluded, H.dtype)
+        with explain_out_of_memory():
+            indices, values = kernels.topk(kernels.array(B, H.dtype), kernels.array(H, H.dtype), k, hidden)
+            return kernels.to_numpy(indices), kernels.to_numpy(values)
 
     def similar_labels(self, labels: Any, k: int = 10) -> tuple[NDArray, NDArray]:
         """Return the k labels most similar to each of ``labels``, and the cosines of their centred factors.
@@ -365,13 +371,12 @@ class OneClassMF(MultiLabelEstimator):
         check_is_fitted(self)
         ids = check_ids("labels", labels, self.n_labels_)
         check_k(k, self.n_labels_ - 1)
-        kernels, H = get_backend(), self.label_factors_
+        H = self.label_factors_
         with threads(self.n_jobs):
             centred = H - H.mean(0)
             length = np.linalg.norm(centred, axis=1, keepdims=True)
             unit = centred / np.where(length > 0, length, 1)
-            excluded = kernels.prepare(sp.eye_array(len(H), format="csr")[ids], unit.dtype)
-            return kernels.topk(unit[ids], unit, int(k), excluded)
+            return self._rank(unit[ids], unit, int(k), sp.eye_array(len(H), format="csr")[ids])
 
     similar_items = similar_labels
 
@@ -616,13 +621,15 @@ class OneClassMF(MultiLabelEstimator):
             return super()._check_rows(X, reset=reset)
         return np.arange(len(self.row_factors_)) if X is None else check_ids("X", X, len(self.row_factors_))
 
-    def _embed(self, X: Any) -> NDArray:
+    def _embed(self, X: Any) -> Any:
         if not self.n_features_in_:
             return self.row_factors_[X]
-        return embed_rows(X, self.feature_factors_, self.intercept_factors_, get_backend(), self.dtype)
+        kernels = self._prediction_kernels(X.shape[0])
+        return embed_rows(X, self.feature_factors_, self.intercept_factors_, kernels, self.dtype)
 
     def _scores(self, X: Any) -> FactorScores:
-        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())
+        kernels = self._prediction_kernels(X.shape[0])
+        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, kernels)
 
     def _check_loaded(self) -> None:
         k = self.label_factors_.shape[1]

@@ -117,27 +117,30 @@ class ThresholdedScores(Scores):
 
 
 class FactorScores(Scores):
-    """s = B Hᵀ − threshold, for the factors B (n×k) of rows and H (L×k) of labels."""
+    """s = B Hᵀ − threshold, for the factors B (n×k) of rows and H (L×k) of labels, on the device of the kernels."""
 
-    def __init__(self, B: NDArray, H: NDArray, threshold: float, kernels: Backend) -> None:
+    def __init__(self, B: Any, H: NDArray, threshold: float, kernels: Backend) -> None:
         super().__init__(kernels)
-        self.B, self.H, self.threshold = B, H, threshold
+        self.B, self.H, self.threshold = kernels.array(B, B.dtype), kernels.array(H, H.dtype), threshold
 
     def blocks(self) -> Iterator[NDArray]:
-        for rows in split_rows(self.B, len(self.H)):
-            values = self.kernels.matmul(rows, self.H.T)
-            values -= values.dtype.type(self.threshold)
-            yield values
+        for rows in split_rows(self.B, self.H.shape[0]):
+            yield self._shift(self.kernels.matmul(rows, self.H.T))
 
     def topk(self, k: int) -> tuple[NDArray, NDArray]:
         indices, values = self.kernels.topk(self.B, self.H, k)
-        return indices, values - values.dtype.type(self.threshold)
+        return self.kernels.to_numpy(indices), self._shift(values)
 
     def known(self, labels: Labels) -> sp.csr_array:
         pattern = known_pattern(labels)
-        values = self.kernels.sddmm(self.kernels.prepare(pattern, self.B.dtype), self.B, self.H)
+        cells = self.kernels.prepare(pattern, self.B.dtype)
+        return with_pattern(self._shift(self.kernels.sddmm(cells, self.B, self.H)), pattern)
+
+    def _shift(self, values: Any) -> NDArray:
+        """Return scores less the threshold, on the host."""
+        values = self.kernels.to_numpy(values)
         values -= values.dtype.type(self.threshold)
-        return with_pattern(values, pattern)
+        return values
 
 
 def split_rows(X: Any, n_labels: int, *, arrays: int = 1) -> Iterator[Any]:

@@ -41,6 +41,7 @@ from labelgap.portable import TOKEN, plain_text
 from labelgap.runtime import progress
 
 MIN_CALIBRATED_ROWS = 50  # of a fit that calibrates without being asked to
+MIN_REST = 1e-3  # of the squared length of a text: with less, its other words are too few to fill it
 NAME_SEPARATORS = re.compile(r"[-_./:]+")  # between the words of a label's name
 
 
@@ -433,7 +434,9 @@ class Tagger(MultiLabelEstimator):
 
     def _calibrate_in_folds(self, X: Any, labels: Labels, aim: str) -> None:
         choice: Choice | None = self.__dict__.get("_choice")
-        searched = choice is not None and choice.score_held_out and choice.prior_weight == self.name_weight_
+        held_out = None
+        if choice is not None and choice.score_held_out:
+            held_out = choice.score_held_out(self.model_, self._measure_lengthening(X))
         self.calibration_ = calibrate_fitted(
             self.model_,
             X,
@@ -441,8 +444,19 @@ class Tagger(MultiLabelEstimator):
             aim=aim,
             positives_only=self._has_positives_only(labels),
             options=self._fit_options(labels.shape[1]),
-            held_out=choice.score_held_out() if searched else None,  # type: ignore[union-attr,misc]
+            held_out=held_out,
         )
+
+    def _measure_lengthening(self, X: Any) -> NDArray | None:
+        """Return how much longer the other words of each training text would be if it were new.
+
+        A word that no more than ``min_count`` texts have would then be unknown; the others fill the length 1.
+        """
+        if self.features is not None or self.words == "hashing":
+            return None
+        rare = np.bincount(X.indices, minlength=X.shape[1]) <= self.min_count
+        rest = 1 - np.asarray((X * X) @ rare.astype(X.dtype), float).ravel()
+        return np.where(rest > MIN_REST, 1 / np.sqrt(np.maximum(rest, MIN_REST)), 0.0)
 
     def _prepare_folds(self, X: Any, labels: Labels) -> FoldScorer:
         """Return a function that scores the texts of a fold.

@@ -181,7 +181,7 @@ def audit(
     n_folds: int = 5,
     candidates: int = 30,
     random_state: Any = None,
-    callback: Callable[[Audit], None] | None = None,
+    callback: Callable[[Audit], Any] | None = None,
 ) -> Audit:
     """Rank the labels that are probably missing, and those that are probably wrong.
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.calibration import Calibration, calibration_error, reliability
-from labelgap.checkpoints import checkpoint_call
+from labelgap.checkpoints import checkpoint_calls
 from labelgap.estimators.parameters import check_number
 from labelgap.estimators.scores import known_pattern
 from labelgap.gaps.out_of_fold import check_labels, compute_scores, fit_clone, make_resumable_generator
@@ -109,12 +109,12 @@ class HeldOutCells(NamedTuple):
 
 def score_held_out(X: Any, labels: Labels, estimator: Any, n_folds: int, random_state: Any) -> HeldOutCells:
     """Return all known cells, scored by clones of the estimator that were fitted on the other folds."""
-    parts, rng = [], make_resumable_generator(random_state)
+    parts, folds = [], CellKFold(n_folds, make_resumable_generator(random_state)).split(labels)
+    tasks = [partial(_score_fold_cells, X, estimator, *fold, number) for number, fold in enumerate(folds)]
     with progress(n_folds, "Folds", 0) as advance:
-        for number, (train, test) in enumerate(CellKFold(n_folds, rng).split(labels)):
-            score = partial(_score_fold_cells, X, estimator, train, test, number)
-            parts.append(checkpoint_call("fold", score, HeldOutCells))
-            advance(f"{test.n_known} cells")
+        for cells in checkpoint_calls("fold", tasks, HeldOutCells, at_once=1):
+            parts.append(cells)
+            advance(f"{len(cells.yes)} cells")
     return HeldOutCells(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -17,7 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from labelgap.calibration.scored_cells import ScoredCells, choose_cells, concatenate_cells
-from labelgap.checkpoints import checkpoint_call
+from labelgap.checkpoints import checkpoint_call, checkpoint_calls
 from labelgap.estimators import as_labels_for, get_final_estimator
 from labelgap.observations import Labels
 from labelgap.runtime import progress, row_blocks, threads
@@ -30,10 +30,9 @@ class GeneratorState(NamedTuple):
 
 
 class FoldCells(NamedTuple):
-    """Scored cells of one fold, and the state of the random generator after it."""
+    """Scored cells of one fold."""
 
     cells: dict[str, NDArray]
-    generator: dict[str, Any]
 
 
 def score_out_of_fold(
@@ -56,16 +55,14 @@ def score_out_of_fold(
     """
     fold = draw_folds(find_units(X, groups, len(labels)), n_folds, rng)
     score_rows = prepare_folds(estimator, X, labels)
-    parts = []
-    with progress(fold.max() + 1, "Folds", 0) as advance:
-        for number in range(fold.max() + 1):
-            held_out = fold == number
-            score = partial(_score_fold, score_rows, labels, held_out, candidates, n_sampled, rng)
-            scores = checkpoint_call("fold", score, FoldCells)
-            rng.set_state(scores.generator)
+    seeds = rng.randint(1 << 31, size=fold.max() + 1)  # folds may run on other machines, in any order
+    score = partial(_score_fold, score_rows, labels, fold, candidates=candidates, n_sampled=n_sampled)
+    tasks, parts = [partial(score, number, seed) for number, seed in enumerate(seeds)], []
+    with progress(len(tasks), "Folds", 0) as advance:
+        for number, scores in enumerate(checkpoint_calls("fold", tasks, FoldCells, at_once=1)):
             parts.append(ScoredCells(**scores.cells))
-            advance(f"{held_out.sum()} rows")
-            if report is not None and number < fold.max():
+            advance(f"{(fold == number).sum()} rows")
+            if report is not None and number < len(tasks) - 1:
                 report(concatenate_cells(parts))
     cells = concatenate_cells(parts)
     return cells.select(np.lexsort((cells.labels, cells.rows)))
@@ -230,18 +227,20 @@ def _fit_and_score(estimator: Any, X: Any, labels: Labels, train: NDArray, held_
 def _score_fold(
     score_rows: RowScorer,
     labels: Labels,
-    held_out: NDArray[np.bool_],
+    fold: NDArray[np.int64],
+    number: int,
+    seed: int,
+    *,
     candidates: int,
     n_sampled: int,
-    rng: np.random.RandomState,
 ) -> FoldCells:
-    """Score cells of the held-out rows by a model of the other rows, block by block."""
-    parts, test, start = [], np.flatnonzero(held_out), 0
-    for scores in score_rows(np.flatnonzero(~held_out), test):
+    """Score cells of the rows of a fold by a model of the other rows, block by block."""
+    parts, test, start, rng = [], np.flatnonzero(fold == number), 0, np.random.RandomState(seed)
+    for scores in score_rows(np.flatnonzero(fold != number), test):
         rows = test[start : start + len(scores)]
         parts.append(choose_cells(scores, rows, labels[rows], candidates, n_sampled, rng))
         start += len(scores)
-    return FoldCells(concatenate_cells(parts)._asdict(), rng.get_state(legacy=False))
+    return FoldCells(concatenate_cells(parts)._asdict())
 
 
 def _take_rows(X: Any, rows: NDArray) -> Any:

@@ -16,6 +16,8 @@ import array_api_compat
 import numpy as np
 import scipy.linalg
 
+from labelgap.runtime import get_runner
+
 EPSILON = float(np.finfo(np.float64).eps)
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
@@ -174,10 +176,24 @@ def _cuda() -> Backend:
 
 
 def _dask() -> Backend:
+    if "distributed" in sys.modules and _is_in_task():
+        return _cpu()  # the worker has all rows of its task, and waiting for others could block them
     return importlib.import_module("labelgap.kernels.dask_backend").DaskBackend()
 
 
+def _is_in_task() -> bool:
+    """Return whether this thread runs a task of a Dask worker."""
+    try:
+        sys.modules["distributed"].get_worker()
+    except ValueError:
+        return False
+    return True
+
+
 def _auto() -> Backend:
+    runner = get_runner()
+    if runner is not None:
+        return BACKENDS[runner.device]()
     return _make_gpu_backend() if _has_gpu() else _cpu()
 
 

@@ -144,7 +144,8 @@ class TorchBackend(ArrayBackend):
     def array(self, values: Any, dtype: Any) -> Any:
         if isinstance(values, self.torch.Tensor):
             return values.to(self.device, self._dtype(dtype)).contiguous()
-        return super().array(values, dtype)
+        # PyTorch warns of arrays that cannot be written, such as those of a model file.
+        return super().array(np.require(values, requirements="W"), dtype)
 
     def to_numpy(self, array: Any) -> Any:
         return array.cpu().numpy() if isinstance(array, self.torch.Tensor) else array

@@ -49,6 +49,7 @@ SPACES: dict[str, Axes] = {
 }
 
 REASONS_WITHOUT_SPACE: dict[str, str] = {
+    "AutoLabeler": "it chooses its members itself; call fit without tune",
     "MC1CV": "it chooses mu and label_weight itself; tune MC1, or call fit without tune",
     "MCbCV": "it chooses mu and label_weight itself; tune MCb, or call fit without tune",
     "OneClassMFCV": "it chooses its parameters itself; tune OneClassMF, or call fit without tune",

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -29,7 +29,7 @@ from labelgap.model_selection.candidates import PathParameter, are_numbers
 from labelgap.model_selection.criteria import Criterion
 from labelgap.model_selection.splits import Fold
 from labelgap.objectives.problem import Problem
-from labelgap.runtime import run_parallel, scope, threads
+from labelgap.runtime import call_elsewhere, run_parallel, scope, threads
 from labelgap.solvers import Fit
 
 MIN_CLEAR_REGRET = 0.03
@@ -107,11 +107,13 @@ class Search:
         return self._record(*self._fit(params, self.rival, **options))
 
     def try_in_parallel(self, candidates: Sequence[dict[str, Any]]) -> Iterable[dict[str, Any]]:
-        """Try candidates on the current threads; yield their rows of the table in the order of the candidates.
+        """Try candidates on the current threads or machines; yield their rows of the table in the same order.
 
         Each is fitted on all folds: which of them ends first must not matter.
         """
-        for row, curves, error in run_parallel([partial(self._fit, params, None) for params in candidates]):
+        fit = replace(self, table=[], errors=[], _curves=[])._fit  # without what it has recorded
+        tasks = [partial(call_elsewhere, partial(fit, params, None)) for params in candidates]
+        for row, curves, error in run_parallel(tasks):
             yield self._record(row, curves, error)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,7 +30,7 @@ from labelgap.model_selection.criteria import get_criteria, is_metric_sequence, 
 from labelgap.model_selection.engine import Budget, EstimatorFoldFitter, Search, clone_with
 from labelgap.model_selection.splits import Fold, split_data
 from labelgap.observations import Labels
-from labelgap.runtime import progress
+from labelgap.runtime import get_runner, progress
 
 Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
 
@@ -295,17 +295,28 @@ class _TuningRun:
         with progress(n_candidates, "tune", verbose) as advance, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # the last fit warns if it has not converged
             try:
-                for point in self._order():
-                    if self.tried and not self.time.allows(self._estimate_seconds(point)):
+                for row in self._try_points(self._order()):
+                    if row is None:
                         return "budget"
-                    row = self.search.try_candidate(self.plan.params(point))
-                    self.tried.append(point)
                     advance(f"{row['params']}: {row['error'] or row['score']}")
             except KeyboardInterrupt:
                 if not self.tried:
                     raise
                 return "interrupted"
         return "finished"
+
+    def _try_points(self, points: Iterable[Point]) -> Iterator[dict[str, Any] | None]:
+        """Yield the row of each candidate; None when the time is over. Other machines try all of a grid at a time."""
+        if get_runner() is not None and self.exhaustive and self.time.seconds is None:
+            self.tried = list(points)
+            yield from self.search.try_in_parallel([self.plan.params(point) for point in self.tried])
+            return
+        for point in points:
+            if self.tried and not self.time.allows(self._estimate_seconds(point)):
+                yield None
+            row = self.search.try_candidate(self.plan.params(point))
+            self.tried.append(point)
+            yield row
 
     def _order(self) -> Any:
         """Return an iterator over the points; without a time limit, paths run so that candidates have warm starts."""

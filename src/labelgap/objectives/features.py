@@ -22,6 +22,7 @@ from labelgap.kernels import (
     matmul_t,
     namespace,
 )
+from labelgap.runtime import get_memory_limit
 from labelgap.solvers.base import Array, LinearMap
 
 # The order up to which an eigendecomposition pays for itself. It takes 12 s at 5,000 on two cores, where a fit by
@@ -31,6 +32,7 @@ MIN_SKETCH_RANK, MAX_SKETCH_RANK = 16, 500
 MIN_SKETCH_SCALE, CONSTANT_SCALE = 0.1, 10.0  # relative to the mean squared norm of a column
 MIN_SKETCH_VALUE = 1e-7  # of a Gram matrix, relative: rounding of float32 columns
 GRAM_BLOCK_COLUMNS = 256
+SKETCH_MEMORY = 4  # a sketch takes at most 1/4 of the memory
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ class Features:
         return self._spectrum if min(self.shape) <= MAX_EIGEN_ORDER else None
 
     def sketch(self) -> Sketch | None:
-        """Return a sketch of AᵀA, computed once, with products no longer than those of A; None if A is small."""
+        """Return a sketch of AᵀA, computed once, with shorter products than A; None if A or memory is small."""
         return self._sketch
 
     @cached_property
@@ -270,6 +272,11 @@ class Features:
         n, d = self.shape
         mean_column = (self.matrix.nnz if self.sparse else n * d) // d
         rank = min(MAX_SKETCH_RANK, max(MIN_SKETCH_RANK, mean_column))
+        # Sketch.of holds two arrays of n×rank numbers and three of d×rank at a time.
+        bytes_per_rank = np.dtype(self.dtype).itemsize * (2 * n + 3 * d)
+        rank = min(rank, get_memory_limit() // SKETCH_MEMORY // bytes_per_rank)
+        if rank < MIN_SKETCH_RANK:
+            return None
         return Sketch.of(self, rank) if rank <= min(n, d) // 4 else None
 
     @cached_property

@@ -18,6 +18,7 @@ from labelgap.runtime import multithreaded_blas
 
 TARGETS_PER_BLOCK = 256
 MIN_RIDGE_SHARE = 1e-10  # of the trace of XᵀX; I − H has eigenvalues of about this share
+LEVERAGE_TOL = 0.1  # of conjugate gradients; the error of a leverage is about its square
 
 
 class HeldOutRidge:
@@ -101,6 +102,35 @@ class HeldOutRidge:
                 predictions[:, columns] = predict(W, targets, targets - held_out.times(W))
         return predictions
 
+    def predict_each(self, rows: NDArray) -> NDArray:
+        """Return the predictions for some rows, each of a regression without this row alone, shape (rows, L)."""
+        if not hasattr(self, "W"):
+            self.fit()
+        held_out, leverages = self._bind(self.X[rows]), self.find_leverages(rows)
+        predictions = np.empty((len(rows), self.Y.shape[1]), self.dtype)
+        for columns in _column_blocks(self.Y.shape[1]):
+            fitted = held_out.times(np.ascontiguousarray(self.W[:, columns]))
+            predictions[:, columns] = leave_each_out(fitted, self.Y[rows][:, columns].toarray(), leverages)
+        return predictions
+
+    def find_leverages(self, rows: NDArray) -> NDArray[np.float64]:
+        """Return h_i = x_i·(XᵀX + αI)⁻¹x_i of some rows; without a factor, by conjugate gradients."""
+        n, d = self.features.shape
+        if self._factor is not None and d > n:
+            return 1 - self.alpha * self._inverse.diagonal()[rows]
+        parts, equations = [], NormalEquations(self.features, tol=LEVERAGE_TOL)
+        for block in np.array_split(rows, -(-len(rows) // TARGETS_PER_BLOCK)):
+            right = _as_dense(self._bind(self.X[block])).T
+            if self._factor is not None:
+                half = scipy.linalg.solve_triangular(
+                    self._factor[0], right, lower=self._factor[1], check_finite=False
+                )
+                parts.append((half * half).sum(axis=0))
+            else:
+                right = np.ascontiguousarray(right, self.dtype)
+                parts.append((right * equations.solve_right(right, 1.0, self.alpha)[0]).sum(axis=0, dtype=float))
+        return np.concatenate(parts)
+
     @cached_property
     def _inverse(self) -> NDArray[np.float64]:
         """The lower triangle of (XXᵀ + αI)⁻¹, which all folds share."""
@@ -137,6 +167,16 @@ class HeldOutRidge:
             return targets - scipy.linalg.cho_solve(system_factor, residuals.astype(float), check_finite=False)
 
         return predict
+
+
+def leave_each_out(fitted: NDArray, targets: NDArray, leverages: NDArray) -> NDArray:
+    """Return the predictions of rows by ridge regressions without each row, (ŷ − h y) / (1 − h), from those with it.
+
+    >>> leave_each_out(np.array([[0.5]]), np.array([[1.0]]), np.array([0.25])).round(3).tolist()
+    [[0.333]]
+    """
+    h = leverages[:, None].astype(fitted.dtype)
+    return (fitted - h * targets) / (1 - h)
 
 
 def _column_blocks(n_columns: int) -> Iterator[slice]:

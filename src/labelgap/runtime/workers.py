@@ -13,14 +13,28 @@ from functools import cache, partial
 from itertools import pairwise, starmap
 from numbers import Integral
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
 from labelgap.runtime.progress import scope, set_variable
 
 MAX_CELLS_PER_BLOCK = 1 << 22  # 32 MiB of float64
+MEMORY_PER_CELL = 128  # a block and the arrays that are computed from it must be a small part of the memory
 
 _n_threads: ContextVar[int | None] = ContextVar("labelgap_threads", default=None)
 _memory_limit: ContextVar[int | None] = ContextVar("labelgap_memory", default=None)
+
+
+class TaskRunner(Protocol):
+    """Machines that run tasks: how many at a time, and the ``device`` that shares arrays among them."""
+
+    size: int
+    device: str
+
+    def call(self, task: Callable[[], Any]) -> Any:
+        """Return the result of a task that runs on one of the machines."""
+
+
+_runner: ContextVar[TaskRunner | None] = ContextVar("labelgap_runner", default=None)
 
 
 def available_cores() -> int:
@@ -162,12 +176,14 @@ def _limit_blas(n: int) -> Iterator[None]:
 def row_bounds(n_rows: int, cells_per_row: int, max_cells: int | None = None) -> list[int]:
     """Return the bounds of row blocks that have at most ``max_cells`` cells each, or one row.
 
-    :func:`map_ranges` takes such bounds. The default of ``max_cells`` is :data:`MAX_CELLS_PER_BLOCK`.
+    :func:`map_ranges` takes such bounds. The default of ``max_cells`` is :data:`MAX_CELLS_PER_BLOCK`; a memory limit
+    makes blocks smaller.
 
     >>> row_bounds(5, 100, max_cells=200)
     [0, 2, 4, 5]
     """
-    rows_per_block = (max_cells or MAX_CELLS_PER_BLOCK) // max(1, cells_per_row)
+    cells = min(max_cells or MAX_CELLS_PER_BLOCK, get_memory_limit() // MEMORY_PER_CELL)
+    rows_per_block = cells // max(1, cells_per_row)
     return [*range(0, n_rows, max(1, rows_per_block)), n_rows]
 
 
@@ -230,18 +246,43 @@ def map_ranges(work: Callable[[int, int], Any], bounds: Sequence[int]) -> list[A
     return results
 
 
-def run_parallel(tasks: Sequence[Callable[[], Any]]) -> Iterator[Any]:
+@contextmanager
+def offload(runner: TaskRunner | None) -> Iterator[None]:
+    """Let :func:`call_elsewhere` in the block run its tasks on other machines."""
+    with set_variable(_runner, runner):
+        yield
+
+
+def get_runner() -> TaskRunner | None:
+    """Return the machines of the enclosing :func:`offload` block; None outside of one."""
+    return _runner.get()
+
+
+def call_elsewhere(task: Callable[[], Any]) -> Any:
+    """Return the result of a large task, from a machine of :func:`offload`; outside of such a block, from this one.
+
+    >>> call_elsewhere(lambda: 3)
+    3
+    """
+    runner = get_runner()
+    return task() if runner is None else runner.call(task)
+
+
+def run_parallel(tasks: Sequence[Callable[[], Any]], at_once: int | None = None) -> Iterator[Any]:
     """Run large independent tasks, as many at a time as there are threads, and yield their results in order.
 
     Each task gets its share of the threads for its own loops, and its own :func:`~labelgap.runtime.scope`. A task
     that draws random numbers must have its own generator, so that results do not depend on the number of threads.
-    After an error no further task is begun.
+    After an error no further task is begun. ``at_once`` limits the tasks that run at a time on this machine, if each
+    takes much memory. In a block of :func:`offload` there are as many at a time as other machines can run.
 
     >>> list(run_parallel([lambda: 1, lambda: 2]))
     [1, 2]
     """
-    n_workers = max(1, min(n_threads(), len(tasks)))
-    share = n_threads() // n_workers
+    runner = get_runner()
+    most = min(n_threads(), at_once or n_threads()) if runner is None else runner.size
+    n_workers = max(1, min(most, len(tasks)))
+    share = max(1, n_threads() // n_workers)
 
     def run(number: int, task: Callable[[], Any]) -> Any:
         with threads(share), scope(f"task {number}"):

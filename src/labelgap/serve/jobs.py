@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,6 +92,10 @@ class Job:
         """Ask the work to stop at its next progress report."""
         self._stop_requested.set()
 
+    def publish(self, result: Any) -> None:
+        """Set the result of the finished part of the work, for those who read it while the work goes on."""
+        self.result = result
+
     def wait(self, seconds: float | None = None) -> JobProgress:
         """Wait until the work ends, and return its progress."""
         if self._thread is not None:
@@ -160,8 +165,9 @@ class AuditJob(NamedTuple):
     def to_json(self, offset: int, limit: int) -> dict[str, Any]:
         """Return the fields of an :class:`~labelgap.serve.schemas.AuditJobAnswer`."""
         progress, result = self.job.progress, None
-        if progress.state == "done":
-            result = _audit_json(self.job.result, self.served.label_names, slice(offset, offset + limit))
+        result_so_far = self.job.result if progress.state in ("running", "done") else None
+        if result_so_far is not None:
+            result = _audit_json(result_so_far, self.served.label_names, slice(offset, offset + limit))
         return {"id": self.id, "model": self.served.name, **progress._asdict(), "result": result}
 
 
@@ -204,7 +210,7 @@ class AuditJobs:
                 del self._jobs[old]
             entry = AuditJob(secrets.token_hex(8), served, Job("audit"))
             self._jobs[entry.id] = entry
-            entry.job.start(work)
+            entry.job.start(partial(work, entry.job.publish))
         return entry
 
     def find(self, name: str, job_id: str) -> AuditJob:
@@ -232,8 +238,11 @@ class AuditJobs:
 
 def _prepare_audit(
     served: ServedModel, request: RequestRows, body: AuditRequest, n_threads: int | None
-) -> Callable[[], Audit]:
-    """Return the function that runs an audit; raise a 422 if the rows, labels or model do not allow one."""
+) -> Callable[[Callable[[Audit], None]], Audit]:
+    """Return the function that runs an audit, which hands the audits of its first folds to a callback.
+
+    Raise a 422 if the rows, labels or model do not allow one.
+    """
     check_length("labels", body.labels, request)
     X = to_model_input(request.form, request.rows, served.features)
     numbers = [sorted({served.label_number(label) for label in row}) for row in body.labels]
@@ -245,9 +254,9 @@ def _prepare_audit(
     except (TypeError, ValueError, RuntimeError) as error:
         raise invalid_input(f"The model {served.name} cannot be fitted again, so it cannot audit: {error}") from error
 
-    def run() -> Audit:
+    def run(callback: Callable[[Audit], None]) -> Audit:
         with threads(n_threads):
-            return audit(X, Y, estimator, n_folds=body.folds, random_state=body.seed)
+            return audit(X, Y, estimator, n_folds=body.folds, random_state=body.seed, callback=callback)
 
     return run
 

@@ -154,7 +154,7 @@ class AuditResult(BaseModel):
 
 
 class AuditJobAnswer(BaseModel):
-    """State and progress of an audit job, and its result once it is done."""
+    """State and progress of an audit job, and its result."""
 
     id: str
     model: str
@@ -162,7 +162,9 @@ class AuditJobAnswer(BaseModel):
     done: int = Field(description="Finished steps.")
     total: int = Field(description="All steps; 0 while their number is unknown.")
     message: str = Field(description="The current step, or why the job failed.")
-    result: AuditResult | None
+    result: AuditResult | None = Field(
+        description="While the job runs, the audit of the rows that are scored so far; null before there are any."
+    )
 
 
 class Reason(BaseModel):

@@ -1,0 +1,252 @@
+"""The same models on a local cluster of processes: equality, bytes, deaths of workers and of the scheduler.
+
+``python -m benchmarks.cluster equal`` fits five methods on 1, 2 and 4 workers and on one machine, and prints how far
+objective and top five labels differ, the seconds, and the bytes that an alternation sends: those of the formula in
+docs/recipes/cluster.md and those that the loopback device counted. ``kills`` kills ten workers at random moments of
+fits; ``scheduler`` kills the scheduler once and resumes the command from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+from sklearn.base import clone
+
+from benchmarks.common import show
+from labelgap import LEML, SLEEC, BinaryRelevance, OneClassMF, hide_cells, load
+from labelgap.datasets import make_sparse_multilabel, write
+from labelgap.distributed import connect
+from labelgap.kernels import dask_backend
+
+SHAPE = (20_000, 4_000, 200)  # rows, features, labels
+FIXED = {"max_iter": 4, "tol": 0.0, "random_state": 0}
+METHODS = {
+    "LEML, squared": (LEML(20, **FIXED), False),
+    "LEML, logistic, gaps": (LEML(20, loss="logistic", **FIXED), True),
+    "LR-wSQ": (OneClassMF(20, loss="logistic", weight_unlabelled=0.1, **FIXED), False),
+    "SLEEC": (SLEEC(20, n_clusters=4, n_learners=2, random_state=0), False),
+    "one-vs-all": (BinaryRelevance(loss="logistic"), False),
+}
+
+
+def make_data():
+    """Return features, labels, and labels with gaps."""
+    n, d, L = SHAPE
+    X, Y = make_sparse_multilabel(n, d, L, 30, 4, random_state=0)
+    return X, Y, hide_cells(Y[:, :], 0.8, random_state=0)
+
+
+def start_cluster(n_workers):
+    """Return a cluster of processes with one thread each."""
+    from distributed import LocalCluster
+
+    return LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None)
+
+
+class Traffic:
+    """Bytes that the formula gives for the products of a block, and those that the loopback device counted."""
+
+    def __enter__(self):
+        self.formula, self._start = 0, count_loopback_bytes()
+        self._share, self._add_up = dask_backend.Cluster.share, dask_backend.RemoteArray.add_up
+
+        def share(cluster, value):
+            if isinstance(value, np.ndarray) and value.nbytes > dask_backend.MAX_TASK_BYTES:
+                self.formula += len(cluster.workers) * value.nbytes  # to every worker
+            return self._share(cluster, value)
+
+        def add_up(first, parts):
+            total = self._add_up(first, parts)
+            self.formula += len(parts) * np.asarray(total).nbytes  # between workers, and once to the client
+            return total
+
+        dask_backend.Cluster.share, dask_backend.RemoteArray.add_up = share, add_up
+        return self
+
+    def __exit__(self, *error):
+        dask_backend.Cluster.share, dask_backend.RemoteArray.add_up = self._share, self._add_up
+        self.counted = count_loopback_bytes() - self._start
+
+
+def count_loopback_bytes():
+    """Return the bytes that processes of this machine have sent to each other by TCP."""
+    line = next(line for line in Path("/proc/net/dev").read_text().splitlines() if line.strip().startswith("lo:"))
+    return int(line.split(":")[1].split()[0])
+
+
+def compare(ours, plain, X):
+    """Return the relative difference of the last objectives, and the share of rows with the same top five."""
+    own, other = (np.atleast_1d(np.concatenate([np.ravel(last(m)), [0.0]])) for m in (ours, plain))
+    difference = np.abs(own - other).max() / max(np.abs(other).max(), 1e-30)
+    tops = [np.sort(model.predict_topk(X, 5)[0], axis=1) for model in (ours, plain)]
+    return difference, float((tops[0] == tops[1]).all(axis=1).mean())
+
+
+def last(model):
+    """Return the last objective of a model, or of each of its parts; the coefficients if it has none."""
+    objective = getattr(model, "objective_", None)
+    if objective is None:
+        return model.coef_
+    return [part[-1] for part in objective] if isinstance(objective[0], list) else objective[-1]
+
+
+def measure_equality(counts):
+    """Print how fits on clusters differ from those of one machine."""
+    X, Y, gaps = make_data()
+    test, rows, plain = X[:2000], [], {}
+    for name, (estimator, has_gaps) in METHODS.items():
+        start = time.perf_counter()
+        plain[name] = clone(estimator).fit(X, gaps if has_gaps else Y)
+        rows.append([name, "none", time.perf_counter() - start, "", "", "", ""])
+    for count in counts:
+        with start_cluster(count) as cluster, connect(cluster.scheduler_address):
+            for name, (estimator, has_gaps) in METHODS.items():
+                for _ in range(2):  # the first fit loads modules and compiled loops
+                    start = time.perf_counter()
+                    with Traffic() as traffic:
+                        model = clone(estimator).fit(X, gaps if has_gaps else Y)
+                    seconds = time.perf_counter() - start
+                difference, same = compare(model, plain[name], test)
+                rows.append([name, count, seconds, difference, same, traffic.formula / 1e6, traffic.counted / 1e6])
+                print(*rows[-1], flush=True)
+    header = ["method", "workers", "seconds", "difference", "same top 5", "MB, formula", "MB, counted"]
+    show("Fits on a cluster", header, sorted(rows, key=lambda row: list(METHODS).index(row[0])))
+
+
+class Killer(threading.Thread):
+    """Kills a random worker after a random time, again and again, until it has killed enough of them."""
+
+    def __init__(self, client, n_kills, seconds):
+        super().__init__(daemon=True)
+        self.client, self.n_kills, self.seconds = client, n_kills, seconds
+        self.killed, self.rng, self.done = 0, np.random.default_rng(0), threading.Event()
+
+    def run(self):
+        while self.killed < self.n_kills and not self.done.wait(self.rng.uniform(0.3, 1) * self.seconds):
+            processes = list(self.client.run(os.getpid, on_error="ignore").values())
+            if len(processes) > 1:  # one that is left can compute all shards
+                os.kill(self.rng.choice(processes), signal.SIGKILL)
+                self.killed += 1
+
+
+def measure_kills(n_kills, n_workers=3):
+    """Print what ten deaths of workers cost, and whether the models are the same."""
+    from distributed import Client
+
+    X, Y, gaps = make_data()
+    rows = []
+    for name in ("LEML, logistic, gaps", "SLEEC"):
+        estimator, has_gaps = METHODS[name]
+        labels = gaps if has_gaps else Y
+        with start_cluster(n_workers) as cluster, Client(cluster) as client:
+            with connect(client):
+                for _ in range(2):
+                    start = time.perf_counter()
+                    plain = clone(estimator).fit(X, labels)
+                    usual = time.perf_counter() - start
+            killer, n_fits, start, worst, same = Killer(client, n_kills // 2, usual), 0, time.perf_counter(), 0.0, 1.0
+            killer.start()
+            while killer.is_alive():
+                with connect(client):
+                    model = clone(estimator).fit(X, labels)
+                difference, share = compare(model, plain, X[:2000])
+                worst, same, n_fits = max(worst, difference), min(same, share), n_fits + 1
+            lost = (time.perf_counter() - start - n_fits * usual) / max(1, killer.killed)
+            rows.append([name, n_workers, killer.killed, n_fits, usual, lost, worst, same])
+            print(*rows[-1], flush=True)
+    header = ["method", "workers", "kills", "fits", "seconds of a fit", "lost a kill", "difference", "same top 5"]
+    show("Workers that die", header, rows)
+
+
+def start_processes(port, n_workers, log):
+    """Start a scheduler and workers as users do; return the processes, the scheduler first."""
+    dask, address = [sys.executable, "-m", "distributed.cli.dask_scheduler"], f"tcp://127.0.0.1:{port}"
+    options = {"stdout": log, "stderr": log}
+    scheduler = subprocess.Popen([*dask, "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **options)
+    worker = [sys.executable, "-m", "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-dashboard"]
+    return [scheduler, *(subprocess.Popen(worker, **options) for _ in range(n_workers))]
+
+
+def stop(processes):
+    """Kill processes."""
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def measure_scheduler():
+    """Kill the scheduler in the middle of a fit; start it again and repeat the command."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as log:
+        folder = Path(folder)
+        X, Y, _ = make_data()
+        write(folder / "data.npz", X, Y)
+        fit = [
+            sys.executable,
+            "-m",
+            "labelgap",
+            "fit",
+            folder / "data.npz",
+            "--method",
+            "LEML",
+            "--n-components",
+            "20",
+        ]
+        fit += ["--loss", "logistic", "--max-iter", "12", "--tol", "0", "--no-calibrate", "--json", "--seed", "0"]
+        on_cluster = ["--dask", f"tcp://127.0.0.1:{port}", "--checkpoint", folder / "pieces"]
+        whole = json.loads(
+            subprocess.run([*fit, "--output", folder / "plain"], capture_output=True, check=True).stdout
+        )
+        processes = start_processes(port, 2, log)
+        time.sleep(8)
+        command = list(map(str, [*fit, *on_cluster, "--output", folder / "model"]))
+        first = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        while not list((folder / "pieces").glob("*.piece")):
+            time.sleep(0.2)
+        time.sleep(3)
+        processes[0].kill()
+        start = time.perf_counter()
+        message = first.communicate()[1]
+        seconds = time.perf_counter() - start
+        stop(processes)
+        processes = start_processes(port, 2, log)
+        time.sleep(8)
+        second = subprocess.run(command, capture_output=True, text=True)
+        stop(processes)
+        print(f"exit {first.returncode} after {seconds:.1f} s: {message.strip().splitlines()[-1]}")
+        print(f"resumed: exit {second.returncode} {second.stderr}")
+        difference, same = compare(load(folder / "model"), load(folder / "plain"), X[:2000])
+        print(f"difference of the objective {difference:.1e}, same top 5 {same:.4f}")
+        print(f"seconds: one machine {whole['seconds']}, resumed fit {json.loads(second.stdout)['seconds']}")
+
+
+def main():
+    """Run one of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["equal", "kills", "scheduler"])
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--kills", type=int, default=10)
+    options = parser.parse_args()
+    if options.what == "equal":
+        measure_equality(options.workers)
+    elif options.what == "kills":
+        measure_kills(options.kills)
+    else:
+        measure_scheduler()
+
+
+if __name__ == "__main__":
+    main()

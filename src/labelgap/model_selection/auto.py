@@ -1,0 +1,517 @@
+"""AutoLabeler: models that held-out rows choose, tune and blend, within a budget of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from numbers import Integral, Real
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.base import clone
+from sklearn.preprocessing import normalize
+from sklearn.utils import check_random_state
+
+from labelgap.baselines import FastXML
+from labelgap.estimators import LEML, BinaryRelevance, LabelKNN
+from labelgap.estimators.base import About, MultiLabelEstimator, pack_parameter
+from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOutPart, choose_estimator
+from labelgap.estimators.parameters import check_number
+from labelgap.estimators.scores import BlockScores, Scores, split_rows
+from labelgap.kernels import Backend
+from labelgap.model_selection.one_class_cv import OneClassMFCV
+from labelgap.observations import Labels, label_propensities
+from labelgap.runtime import progress, scope
+
+MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
+RIDGE_SHARE = 0.4  # of the budget, after which the search of ridge regressions ends
+MIN_HELD_OUT = 1500  # rows to compare candidates on, in as few folds as possible
+SEED = 0  # of the folds; the random state is that of the members
+PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
+PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
+SEARCH_FITS = 1.5  # of a candidate that is a search, in its own fits
+WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
+MIN_GAIN = 1e-3  # relative, of a further member
+NEAR_TIE = 5e-3  # relative, by which a later candidate must be better to lead
+MAX_MEMBERS = 4
+FEW_ROWS_ALPHA = 0.5  # without a search; 1 / (1 + α), the score of the only row, is above ½
+RARITIES = (0.0, 0.1, 0.2, 0.4, 0.8)  # weights of −log propensity, in standard deviations
+MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 5000, 500
+
+
+class Candidate(NamedTuple):
+    """An unfitted estimator, whether it gets rows with idf weights, and what it takes an absent label for."""
+
+    name: str
+    estimator: MultiLabelEstimator
+    idf: bool = False
+    absent: str = "no"
+
+
+class Scored(NamedTuple):
+    """A candidate with its parameters chosen, and its scores of the held-out rows."""
+
+    candidate: Candidate
+    scores: NDArray
+
+
+class Found(NamedTuple):
+    """The result of a search: members with weights, the weight of rarity, the table, and the held-out scores."""
+
+    members: list[dict[str, Any]]
+    rarity: float
+    report: list[dict[str, Any]]
+    held_out: list[HeldOutPart] | None
+
+
+class AutoLabeler(MultiLabelEstimator):
+    """The model for labels of which nothing is known: several methods, compared and blended on held-out rows.
+
+    Candidates are ridge regression with a chosen penalty and power of label frequencies, squared hinge one-vs-all,
+    nearest neighbours, :class:`~labelgap.OneClassMFCV`, :class:`~labelgap.FastXML`, and kernel regression if there
+    are few rows and features; sparse rows also weighted by log((1 + n) / (1 + n_w)) + 1 (idf). Some take an absent
+    label for a "no" and some for unlabelled. Each one is fitted without some rows and scored on them by the geometric
+    mean of P@1, P@3 and P@5, which missing labels lower for all candidates alike (with ``propensity``, a hit counts
+    1/p_j). The best one leads; others are added, with weights in units of standard deviations, while the score rises
+    by 0.1 %:
+
+        s = s_1 + Σ_m w_m s_m − τ log p.
+
+    Parameters
+    ----------
+    budget : float, optional
+        The seconds that a fit may take. Candidates whose expected time is longer than what is left are skipped. By
+        default 50 seconds and one more for each 100,000 cells of Y, at most 600.
+    propensity : "counts" or array of shape (L,), optional
+        The probability p_j that a true label j is written, if it depends on the label: "counts" estimates it from the
+        numbers of positives (:func:`~labelgap.label_propensities`). The choice then aims at PSP@k.
+    members : list of dict, optional
+        Fixed members instead of a search, as ``members_`` holds them.
+    rarity : float, default=0.0
+        The weight τ of −log p_j with fixed members.
+    absent, random_state, n_jobs, dtype, verbose
+        As in :class:`~labelgap.LEML`.
+    device : str, default="auto"
+        Deprecated; has no effect.
+
+    Attributes
+    ----------
+    members_ : list of dict
+        For each member "method", "parameters", "idf" (whether its rows are weighted) and "weight".
+    models_ : list of estimators
+        The fitted members.
+    rarity_ : float
+        The weight of −log p_j.
+    report_ : list of dict
+        All candidates: "candidate", what "absent" means to it, its "score" on held-out rows, "seconds", and its
+        "weight" in the blend, 0 if it is no member; "note" says why there is no score.
+    idf_ : ndarray of shape (d,), or None
+        The weights of the features for members with "idf".
+
+    Examples
+    --------
+    >>> from labelgap import AutoLabeler
+    >>> from labelgap.datasets import make_low_rank
+    >>> data = make_low_rank(300, 12, 10, rank=3, random_state=0)
+    >>> model = AutoLabeler(random_state=0).fit(data.X, data.Y)
+    >>> sorted(model.report_[0])
+    ['absent', 'candidate', 'note', 'score', 'seconds', 'weight']
+    """
+
+    about = About(
+        "Chooses and blends other methods on held-out rows, within a budget of time.",
+        "Caruana, Niculescu-Mizil, Crew and Ksikes 2004",
+        missing_labels=True,
+        fit="the budget",
+        predict="as its members",
+    )
+
+    members_: list[dict[str, Any]]
+    models_: list[MultiLabelEstimator]
+    rarity_: float
+    report_: list[dict[str, Any]]
+    idf_: NDArray | None
+    offset_: NDArray | None
+
+    def __init__(
+        self,
+        budget: float | None = None,
+        *,
+        propensity: Any = None,
+        members: Sequence[dict[str, Any]] | None = None,
+        rarity: float = 0.0,
+        absent: Literal["negative", "unknown"] = "negative",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        device: str = "auto",
+        dtype: Any = "float32",
+        verbose: int = 0,
+    ) -> None:
+        self.budget = budget
+        self.propensity = propensity
+        self.members = members
+        self.rarity = rarity
+        self.absent = absent
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.device = device
+        self.dtype = dtype
+        self.verbose = verbose
+
+    def chosen(self) -> AutoLabeler:
+        """Return an unfitted AutoLabeler with the members and weights of this one."""
+        return clone(self).set_params(members=self.members_, rarity=self.rarity_)
+
+    def _check_parameters(self) -> None:
+        self._check_common()
+        check_number("verbose", self.verbose, Integral, least=0)
+        check_number("rarity", self.rarity, Real, least=0)
+        if self.budget is not None and not (isinstance(self.budget, Real) and self.budget > 0):
+            raise ValueError(f"budget={self.budget!r} is not a positive number of seconds; pass one, such as 60.")
+        for member in self.members or ():
+            make_member(member)._check_parameters()
+
+    def _learn(self, X: Any, labels: Labels) -> None:
+        deadline = time.perf_counter() + find_budget(self.budget, labels)
+        propensity = check_propensity(self.propensity, labels)
+        idf, seed = compute_idf(X), int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.members is None:
+            search = MemberSearch(X, labels, idf, propensity, deadline, self._member_options(seed), self._kernels())
+            blend = search.run()
+        else:
+            blend = Found([dict(member) for member in self.members], float(self.rarity), [], None)
+        self.members_, self.rarity_, self.report_, self._held_out = blend
+        self.idf_ = idf if any(member["idf"] for member in self.members_) else None
+        self.offset_ = None if propensity is None else (-self.rarity_ * np.log(propensity)).astype(X.dtype)
+        self.models_ = []
+        for number, member in enumerate(self.members_):
+            with scope(f"member {number}"):
+                self.models_.append(make_member(member).fit(self._rows_of(member, X), labels))
+
+    def _member_options(self, seed: int) -> dict[str, Any]:
+        return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
+
+    def _rows_of(self, member: dict[str, Any], X: Any) -> Any:
+        return weigh_columns(X, self.idf_) if member["idf"] else X
+
+    def _scores(self, X: Any) -> Scores:
+        kernels, pairs = self._kernels(), list(zip(self.members_, self.models_, strict=True))
+        if len(pairs) == 1 and self.offset_ is None and pairs[0][0]["weight"] == 1:
+            return pairs[0][1]._scores(self._rows_of(pairs[0][0], X))
+
+        def blocks() -> Iterator[NDArray]:
+            for rows in split_rows(X, self.n_labels_, arrays=1 + len(pairs)):
+                total = np.zeros((rows.shape[0], self.n_labels_), np.dtype(self.dtype))
+                for member, model in pairs:
+                    total += total.dtype.type(member["weight"]) * model._scores(self._rows_of(member, rows)).dense()
+                yield total if self.offset_ is None else total + self.offset_
+
+        return BlockScores(blocks, kernels)
+
+    def _held_out_rows(self) -> list[HeldOutPart] | None:
+        held_out: list[HeldOutPart] | None = self.__dict__.get("_held_out")
+        return held_out
+
+    def _check_loaded(self) -> None:
+        if len(self.models_) != len(self.members_) or not self.models_:
+            raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
+        if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
+            raise ValueError("a member has another number of labels than the model")
+        if any(member["idf"] for member in self.members_) and np.shape(self.idf_) != (self.n_features_in_,):
+            raise ValueError(f"weights of shape {np.shape(self.idf_)} for {self.n_features_in_} features")
+
+
+def find_budget(budget: float | None, labels: Labels) -> float:
+    """Return the seconds that a fit may take."""
+    n, n_labels = labels.shape
+    return min(MIN_SECONDS + n * n_labels / CELLS_PER_SECOND, MAX_SECONDS) if budget is None else float(budget)
+
+
+def check_propensity(propensity: Any, labels: Labels) -> NDArray[np.float64] | None:
+    """Return the propensity of each label, or None."""
+    if propensity is None:
+        return None
+    if isinstance(propensity, str):
+        if propensity != "counts":
+            raise ValueError(f"propensity={propensity!r} is not known; pass 'counts' or one probability a label.")
+        return np.asarray(label_propensities(labels.positives), float)
+    values = np.asarray(propensity, float)
+    if values.shape != labels.shape[1:] or not ((values > 0) & (values <= 1)).all():
+        raise ValueError(
+            f"propensity has shape {values.shape} and {labels.shape[1]} labels need one probability above 0 each."
+        )
+    return values
+
+
+def compute_idf(X: Any) -> NDArray[np.float64] | None:
+    """Return log((1 + n) / (1 + n_w)) + 1 of each feature w, which n_w rows have; None unless X is sparse and ≥ 0.
+
+    >>> compute_idf(sp.csr_array([[1.0, 2.0], [0.0, 3.0]])).round(2).tolist()
+    [1.41, 1.0]
+    """
+    if not sp.issparse(X) or not X.nnz or X.data.min() < 0:
+        return None
+    return np.log((1 + X.shape[0]) / (1 + np.bincount(X.indices, minlength=X.shape[1]))) + 1
+
+
+def weigh_columns(X: Any, idf: NDArray | None) -> sp.csr_array:
+    """Return sparse rows with weighted columns, scaled to length 1."""
+    rows = sp.csr_array(X, copy=True)
+    rows.data *= np.asarray(idf, rows.dtype)[rows.indices]
+    return sp.csr_array(normalize(rows, copy=False))
+
+
+def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
+    """Return the unfitted estimator of a member.
+
+    >>> make_member({"method": "LabelKNN", "parameters": {"n_neighbors": 40}, "idf": False, "weight": 1.0})
+    LabelKNN(n_neighbors=40)
+    """
+    missing = {"method", "parameters", "idf", "weight"} - set(member)
+    cls = getattr(import_module("labelgap"), str(member.get("method")), None)
+    if missing or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
+        raise ValueError(f"members holds {member!r}; pass dicts with 'method', 'parameters', 'idf' and 'weight'.")
+    return cls(**member["parameters"])
+
+
+def describe_member(candidate: Candidate, weight: float) -> dict[str, Any]:
+    """Return a member as JSON values."""
+    estimator = candidate.estimator
+    defaults = type(estimator)().get_params(deep=False)
+    parameters = {
+        name: pack_parameter(name, value)
+        for name, value in estimator.get_params(deep=False).items()
+        if not np.array_equal(value, defaults[name])
+    }
+    return {
+        "method": type(estimator).__name__,
+        "parameters": parameters,
+        "idf": candidate.idf,
+        "weight": float(weight),
+    }
+
+
+class MemberSearch:
+    """Search for the members of a blend: fit candidates without some rows, score these, and blend greedily."""
+
+    def __init__(
+        self,
+        X: Any,
+        labels: Labels,
+        idf: NDArray | None,
+        propensity: NDArray | None,
+        deadline: float,
+        options: dict[str, Any],
+        kernels: Backend,
+    ) -> None:
+        self.labels, self.deadline, self.options, self.kernels = labels, deadline, options, kernels
+        self.began = time.perf_counter()
+        self.rows = {False: X} if idf is None else {False: X, True: weigh_columns(X, idf)}
+        self.propensity = propensity
+        self.report: list[dict[str, Any]] = []
+        self.scored: list[Scored] = []
+        self.refit_seconds: list[float] = []  # expected, of each candidate in `scored`
+
+    def run(self) -> Found:
+        """Return the members and what was tried."""
+        choices = {idf: self._choose(idf) for idf in self.rows if len(self.labels) >= MIN_SEARCH_ROWS or not idf}
+        if len(self.labels) < MIN_SEARCH_ROWS:
+            estimator = choices[False].estimator
+            if estimator.get_params().get("loss") == "squared":
+                estimator.set_params(alpha=FEW_ROWS_ALPHA)
+            return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None)
+        self.folds = self._split(choices[False])
+        self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
+        with progress(None, "AutoLabeler: candidates", 0) as advance:
+            for idf, choice in choices.items():
+                name = "one-vs-all, chosen" + (", idf" if idf else "")
+                self._try(Candidate(name, choice.estimator, idf), choice)
+                advance(name)
+            best_idf = max(self.scored, key=lambda scored: self.judge.score(scored.scores)).candidate.idf
+            for candidate in self._list_candidates(best_idf):
+                self._try(candidate)
+                advance(candidate.name)
+        return self._blend()
+
+    def _choose(self, idf: bool) -> Choice:
+        share = RIDGE_SHARE * (self.deadline - self.began) * (2 if idf else 1) / len(self.rows)
+        with scope(f"ridge, idf {idf}"):
+            jobs = self.options["n_jobs"]
+            choice = choose_estimator(self.rows[idf], self.labels, n_jobs=jobs, deadline=self.began + share)
+        choice.estimator.set_params(dtype=self.options["dtype"])
+        return choice
+
+    def _split(self, choice: Choice) -> list[NDArray]:
+        """Return the rows of as few folds as hold enough rows, those of a ridge search if there was one."""
+        if choice.score_held_out is not None:
+            folds = [part.rows for part in choice.score_held_out()]
+        else:
+            n = len(self.labels)
+            order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, 2 * MIN_HELD_OUT))
+            folds = [np.sort(order[start : start + size]) for start in range(0, 3 * size, size)]
+        enough = int(np.searchsorted(np.cumsum([len(rows) for rows in folds]), MIN_HELD_OUT)) + 1
+        return folds[:enough]
+
+    def _list_candidates(self, idf: bool) -> Iterator[Candidate]:
+        """Yield further candidates, those that usually help most first."""
+        n, d = self.rows[False].shape
+        jobs = {"n_jobs": self.options["n_jobs"], "dtype": self.options["dtype"]}
+        seeded = jobs | {"random_state": self.options["random_state"]}
+        complete = self.labels.complete
+        yield Candidate("neighbours", LabelKNN(40, **seeded), idf=True in self.rows)
+        if n <= MAX_KERNEL_ROWS and d <= MAX_KERNEL_FEATURES:
+            rank = min(self.labels.shape[1], n)
+            for alpha in (0.1, 1.0):
+                yield Candidate(f"kernel, alpha {alpha:g}", LEML(rank, alpha=alpha, kernel="rbf", **seeded))
+        yield Candidate("one-class", OneClassMFCV(n_splits=1, **seeded), idf, "unlabelled")
+        if complete:
+            yield Candidate("one-vs-all, squared hinge", BinaryRelevance(**jobs), idf)
+        elif min(self.labels.shape[1], d) > 1:
+            yield Candidate("low rank", LEML(**seeded), idf)
+        yield Candidate("trees", FastXML(**seeded), False)
+
+    def _try(self, candidate: Candidate, choice: Choice | None = None) -> None:
+        """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
+        start, note, score = time.perf_counter(), "", float("nan")
+        try:
+            scored = self._fit(candidate, choice)
+        except ValueError as error:
+            scored, note = None, f"failed: {error}"
+        if scored is not None:
+            score = self.judge.score(scored.scores)
+            self.scored.append(scored)
+        elif not note:
+            note = "skipped: it would exceed the budget"
+        self.report.append(
+            {
+                "candidate": candidate.name,
+                "absent": candidate.absent,
+                "score": score,
+                "seconds": time.perf_counter() - start,
+                "weight": 0.0,
+                "note": note,
+            }
+        )
+
+    def _fit(self, candidate: Candidate, choice: Choice | None) -> Scored | None:
+        if choice is not None and choice.score_held_out is not None:
+            parts = choice.score_held_out()[: len(self.folds)]
+            self.refit_seconds.append(0.0)
+            return Scored(candidate, np.concatenate([part.scores.dense() for part in parts]))
+        if choice is None and not self._has_time(candidate):
+            return None
+        start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
+        estimator = candidate.estimator
+        for number, held_out in enumerate(self.folds):
+            train = np.setdiff1d(np.arange(len(self.labels)), held_out)
+            with scope(f"{candidate.name}, fold {number}"):
+                model = clone(estimator).fit(X[train], self.labels[train])
+            blocks.append(model._scores(X[held_out]).dense())
+            if choice is None and number == 0 and not self._can_go_on(candidate, time.perf_counter() - start):
+                return None
+            estimator = model.chosen()  # a search searches on the first fold alone
+        self.refit_seconds.append(1.25 * (time.perf_counter() - start) / len(self.folds))
+        return Scored(candidate._replace(estimator=estimator), np.concatenate(blocks))
+
+    def _has_time(self, candidate: Candidate) -> bool:
+        """Return whether fits on the folds and on all rows are expected to end in time, from a fit on few rows."""
+        n, left = len(self.labels), self._seconds_left()
+        if n <= MIN_PROBE_ROWS:
+            return left > 0
+        if left < 0.05 * (self.deadline - self.began):
+            return False
+        self._probe(candidate, 2 * PROBE_SHARE)  # compiles what is not compiled yet
+        seconds = PROBE_SHARE * self._probe(candidate, PROBE_SHARE)
+        # A search searches once; its other fits have fixed parameters.
+        n_fits = SEARCH_FITS if isinstance(candidate.estimator, OneClassMFCV) else len(self.folds) + 1
+        return PROBE_MARGIN * seconds * n_fits < self._seconds_left()
+
+    def _can_go_on(self, candidate: Candidate, seconds: float) -> bool:
+        """Return whether the other folds and a fit on all rows are expected to end in time, from the first fold."""
+        n_fits = SEARCH_FITS - 1 if isinstance(candidate.estimator, OneClassMFCV) else len(self.folds)
+        return 1.25 * seconds * n_fits < self._seconds_left()
+
+    def _seconds_left(self) -> float:
+        """Return the seconds until the deadline, less those of the last fit of all candidates so far."""
+        return self.deadline - time.perf_counter() - sum(self.refit_seconds)
+
+    def _probe(self, candidate: Candidate, share: int) -> float:
+        """Return the seconds of a fit on one of ``share`` rows, and of the ranking of these rows."""
+        n, start = len(self.labels), time.perf_counter()
+        rows = np.sort(np.random.RandomState(SEED).permutation(n)[: n // share])
+        X = self.rows[candidate.idf][rows]
+        with scope(f"{candidate.name}, probe {share}"):
+            clone(candidate.estimator).fit(X, self.labels[rows])._scores(X).topk(1)
+        return time.perf_counter() - start
+
+    def _blend(self) -> Found:
+        """Return the blend: the best candidate, and others while they raise the score."""
+        values = [row["score"] for row in self.report if not row["note"]]
+        lead = 0
+        for place, value in enumerate(values):
+            lead = place if value > values[lead] * (1 + NEAR_TIE) else lead
+        weights, total, best = {lead: 1.0}, self.scored[lead].scores.copy(), values[lead]
+        unit, gain = float(total.std()) or 1.0, max(MIN_GAIN, 2 / self.judge.n_rows)
+        while len(weights) < MAX_MEMBERS:
+            trials = [
+                (self.judge.score(total + scale * scored.scores), place, scale)
+                for place, scored in enumerate(self.scored)
+                if place not in weights
+                for scale in (np.float32(w * unit / (scored.scores.std() or 1.0)) for w in WEIGHTS)
+            ]
+            value, place, scale = max(trials, default=(0.0, 0, np.float32(0)))
+            if value <= best * (1 + gain):
+                break
+            weights[place], best = float(scale), value
+            total += scale * self.scored[place].scores
+        rarity = self._choose_rarity(total, unit)
+        if rarity and self.propensity is not None:
+            total -= (rarity * np.log(self.propensity)).astype(total.dtype)
+        scored_rows = [row for row in self.report if not row["note"]]
+        for place, weight in weights.items():
+            scored_rows[place]["weight"] = weight
+        members = [describe_member(self.scored[place].candidate, weight) for place, weight in weights.items()]
+        return Found(members, rarity, self.report, self._part_rows(total))
+
+    def _choose_rarity(self, scores: NDArray, unit: float) -> float:
+        if self.propensity is None:
+            return 0.0
+        bonus = -np.log(self.propensity).astype(scores.dtype)
+        values = [self.judge.score(scores + np.float32(rarity * unit) * bonus) for rarity in RARITIES]
+        return RARITIES[int(np.argmax(values))] * unit
+
+    def _part_rows(self, scores: NDArray) -> list[HeldOutPart]:
+        ends = np.cumsum([len(rows) for rows in self.folds])[:-1]
+        return [
+            HeldOutPart(rows, BlockScores(partial(iter, [block]), self.kernels))
+            for rows, block in zip(self.folds, np.split(scores, ends), strict=True)
+        ]
+
+
+class Judge:
+    """The geometric mean of P@1, P@3 and P@5 on held-out rows, over known cells; a hit counts 1/p of its label."""
+
+    def __init__(self, labels: Labels, folds: list[NDArray], propensity: NDArray | None, kernels: Backend) -> None:
+        parts = [labels[rows] for rows in folds]
+        self.kernels = kernels
+        self.truth = sp.csr_array(sp.vstack([part.positives for part in parts])).toarray().astype(np.float32)
+        if propensity is not None:
+            self.truth /= propensity.astype(np.float32)
+        self.unknown = None
+        if labels.known is not None:
+            self.unknown = ~sp.csr_array(sp.vstack([part.known for part in parts])).toarray().astype(bool)
+        self.n_rows = max(1, int(np.count_nonzero(self.truth.any(axis=1))))
+        self.depths = [min(k, labels.shape[1]) for k in DEPTHS]
+
+    def score(self, scores: NDArray) -> float:
+        """Return the score of the held-out rows' scores."""
+        if self.unknown is not None:
+            scores = np.where(self.unknown, -np.inf, scores)
+        best, _ = self.kernels.best_in_rows(np.ascontiguousarray(scores), max(self.depths))
+        gains = np.take_along_axis(self.truth, best, 1).sum(axis=0, dtype=float).cumsum()
+        shares = [gains[k - 1] / (self.n_rows * k) for k in self.depths]
+        return float(np.exp(np.mean(np.log(np.maximum(shares, 1e-6)))))

@@ -1,0 +1,153 @@
+"""AutoLabeler: what it chooses, how it blends, and that a choice can be used again."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from labelgap import AutoLabeler, Tagger, hide_positives, load
+from labelgap.datasets import make_low_rank
+from labelgap.estimators.choosing import HeldOutPart
+from labelgap.kernels import get_backend
+from labelgap.metrics import precision_at_k
+from labelgap.model_selection.auto import Candidate, Judge, MemberSearch, Scored, check_propensity, weigh_columns
+from labelgap.observations import Labels
+
+TWO = [
+    {"method": "BinaryRelevance", "parameters": {"loss": "squared", "alpha": 1.0}, "idf": False, "weight": 1.0},
+    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "idf": True, "weight": 0.3},
+]
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_low_rank(240, 12, 10, rank=3, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def fitted(data):
+    return AutoLabeler(random_state=0).fit(data.X, hide_positives(data.Y, 0.5, random_state=0), calibrate=True)
+
+
+def words(n=80):
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.random((n, 15)) * (rng.random((n, 15)) < 0.3))
+    return X, (X.toarray()[:, :4] > 0.5).astype(int)
+
+
+def test_the_report_names_candidates_readings_and_weights(fitted):
+    assert {row["absent"] for row in fitted.report_} == {"no", "unlabelled"}
+    members = [row for row in fitted.report_ if row["weight"]]
+    assert [member["weight"] for member in fitted.members_].count(1.0) >= 1
+    assert len(members) == len(fitted.members_) == len(fitted.models_)
+    assert max(row["score"] for row in members) >= max(row["score"] for row in fitted.report_) / 1.006
+
+
+def test_the_choice_is_used_again_without_a_search(fitted, data, monkeypatch):
+    def fail(self):
+        raise AssertionError("a search")
+
+    monkeypatch.setattr(MemberSearch, "run", fail)
+    again = fitted.chosen().fit(data.X, hide_positives(data.Y, 0.5, random_state=0))
+    np.testing.assert_allclose(again.decision_function(data.X), fitted._scores(data.X).dense(), rtol=1e-4, atol=1e-4)
+
+
+def test_saved_alone_and_in_a_tagger(fitted, data, tmp_path):
+    fitted.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(data.X), fitted.predict_proba(data.X))
+    texts = [f"{'salt' if i % 2 else 'sugar'} word{i % 7}" for i in range(60)]
+    tags = [["meat"] if i % 2 else ["baking"] for i in range(60)]
+    tagger = Tagger(AutoLabeler(random_state=0)).fit(texts, tags, calibrate=True)
+    tagger.save(tmp_path / "tagger")
+    assert load(tmp_path / "tagger").predict_tags(["salt", "sugar"], 1) == [["meat"], ["baking"]]
+
+
+def test_scores_are_the_weighted_sum_of_the_members():
+    X, Y = words()
+    model = AutoLabeler(members=TWO, random_state=0).fit(X, Y)
+    first, second = (
+        part.decision_function(rows)
+        for part, rows in zip(model.models_, (X, weigh_columns(X, model.idf_)), strict=True)
+    )
+    np.testing.assert_allclose(model.decision_function(X), first + 0.3 * second, atol=1e-6)
+
+
+def test_rarity_adds_what_is_missing():
+    X, Y = words()
+    p = np.array([0.1, 0.5, 0.9, 1.0])
+    plain = AutoLabeler(members=TWO).fit(X, Y).decision_function(X)
+    rare = AutoLabeler(members=TWO, propensity=p, rarity=0.2).fit(X, Y).decision_function(X)
+    np.testing.assert_allclose(rare - plain, np.tile(-0.2 * np.log(p), (len(plain), 1)), atol=1e-6)
+
+
+def test_gaps_do_not_count_in_the_choice(data):
+    gaps = np.where(
+        np.random.RandomState(0).random_sample(data.Y.shape) < 0.5,
+        np.asarray(data.Y.todense() if sp.issparse(data.Y) else data.Y),
+        np.nan,
+    )
+    model = AutoLabeler(random_state=0).fit(data.X, gaps)
+    assert model.score(data.X, gaps) > 0.8
+
+
+def test_the_judge_is_the_geometric_mean_of_precisions():
+    rng = np.random.RandomState(0)
+    Y, scores = rng.randint(0, 2, (30, 7)), rng.random_sample((30, 7)).astype(np.float32)
+    Y[:, 0] = 1
+    rows = [np.arange(10), np.arange(10, 30)]
+    judge = Judge(Labels(Y), rows, None, get_backend("cpu"))
+    expected = np.prod([precision_at_k(Y, scores, k) for k in (1, 3, 5)]) ** (1 / 3)
+    assert judge.score(scores) == pytest.approx(expected)
+    weighted = Judge(Labels(Y), rows, np.full(7, 0.5), get_backend("cpu"))
+    assert weighted.score(scores) == pytest.approx(2 * expected)
+    gaps = np.where(scores > 0.8, np.nan, Y)
+    known = Judge(Labels(gaps), rows, None, get_backend("cpu")).score(scores)
+    assert known == pytest.approx(
+        Judge(Labels(gaps), rows, None, get_backend("cpu")).score(np.where(np.isnan(gaps), -9, scores))
+    )
+
+
+def test_the_blend_adds_a_member_that_helps_and_no_other():
+    rng = np.random.RandomState(0)
+    Y = (rng.random_sample((400, 8)) < 0.3).astype(int)
+    signal = [Y + rng.normal(0, 1.0, Y.shape) for _ in range(2)] + [rng.normal(size=Y.shape)]
+    search = MemberSearch(sp.csr_array(np.eye(400)[:, :3]), Labels(Y), None, None, 0.0, {}, get_backend("cpu"))
+    search.folds = [np.arange(400)]
+    search.judge = Judge(Labels(Y), search.folds, None, search.kernels)
+    for number, scores in enumerate(signal):
+        search.scored.append(Scored(Candidate(str(number), AutoLabeler()), scores.astype(np.float32)))
+        search.report.append({"score": search.judge.score(search.scored[-1].scores), "weight": 0.0, "note": ""})
+    blend = search._blend()
+    assert [bool(row["weight"]) for row in blend.report] == [True, True, False]
+    assert isinstance(blend.held_out[0], HeldOutPart)
+
+
+def test_a_short_budget_leaves_one_member(data):
+    start = time.perf_counter()
+    model = AutoLabeler(budget=1e-3, random_state=0).fit(data.X, data.Y)
+    assert time.perf_counter() - start < 5
+    assert sum("budget" in row["note"] for row in model.report_) >= 3
+    assert len(model.members_) == 1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"budget": 0}, "budget=0 is not a positive number of seconds"),
+        ({"propensity": "magic"}, "propensity='magic' is not known"),
+        ({"propensity": [0.5]}, "propensity has shape"),
+        ({"members": [{"method": "magic"}]}, "members holds"),
+        ({"rarity": -1.0}, "rarity"),
+    ],
+)
+def test_wrong_parameters(parameters, message, data):
+    with pytest.raises(ValueError, match=message):
+        AutoLabeler(**parameters).fit(data.X, data.Y)
+
+
+def test_propensities_from_counts(data):
+    p = check_propensity("counts", Labels(data.Y))
+    assert ((p > 0) & (p < 1)).all()
