@@ -154,7 +154,7 @@ class DaskRunner:
         """Return the bytes of a task and its large arrays as futures."""
         cloudpickle, futures = import_optional("cloudpickle", "dask"), []
 
-        class Pickler(cloudpickle.Pickler):  # type: ignore[name-defined, misc]
+        class Pickler(cloudpickle.Pickler):  # type: ignore[name-defined]
             def persistent_id(own, value: Any) -> int | None:
                 if type(value) is not np.ndarray or value.nbytes <= MAX_TASK_BYTES or value.dtype.hasobject:
                     return None

@@ -221,8 +221,9 @@ class AutoLabeler(MultiLabelEstimator):
             raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
         if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
             raise ValueError("a member has another number of labels than the model")
-        if any(member["idf"] for member in self.members_) and np.shape(self.idf_) != (self.n_features_in_,):
-            raise ValueError(f"weights of shape {np.shape(self.idf_)} for {self.n_features_in_} features")
+        shape = () if self.idf_ is None else self.idf_.shape
+        if any(member["idf"] for member in self.members_) and shape != (self.n_features_in_,):
+            raise ValueError(f"weights of shape {shape} for {self.n_features_in_} features")
 
 
 def find_budget(budget: float | None, labels: Labels) -> float:
@@ -324,12 +325,12 @@ class MemberSearch:
             if estimator.get_params().get("loss") == "squared":
                 estimator.set_params(alpha=FEW_ROWS_ALPHA)
             return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None)
-        self.folds = self._split(choices[False])
+        self.folds = self._split()
         self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
         with progress(None, "AutoLabeler: candidates", 0) as advance:
             for idf, choice in choices.items():
                 name = "one-vs-all, chosen" + (", idf" if idf else "")
-                self._try(Candidate(name, choice.estimator, idf), choice)
+                self._try(Candidate(name, choice.estimator, idf), required=True)
                 advance(name)
             best_idf = max(self.scored, key=lambda scored: self.judge.score(scored.scores)).candidate.idf
             for candidate in self._list_candidates(best_idf):
@@ -345,16 +346,12 @@ class MemberSearch:
         choice.estimator.set_params(dtype=self.options["dtype"])
         return choice
 
-    def _split(self, choice: Choice) -> list[NDArray]:
-        """Return the rows of as few folds as hold enough rows, those of a ridge search if there was one."""
-        if choice.score_held_out is not None:
-            folds = [part.rows for part in choice.score_held_out()]
-        else:
-            n = len(self.labels)
-            order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, 2 * MIN_HELD_OUT))
-            folds = [np.sort(order[start : start + size]) for start in range(0, 3 * size, size)]
-        enough = int(np.searchsorted(np.cumsum([len(rows) for rows in folds]), MIN_HELD_OUT)) + 1
-        return folds[:enough]
+    def _split(self) -> list[NDArray]:
+        """Return the rows of as few folds as hold enough rows."""
+        n = len(self.labels)
+        order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, 2 * MIN_HELD_OUT))
+        n_folds = min(3, -(-MIN_HELD_OUT // size))
+        return [np.sort(order[start : start + size]) for start in range(0, n_folds * size, size)]
 
     def _list_candidates(self, idf: bool) -> Iterator[Candidate]:
         """Yield further candidates, those that usually help most first."""
@@ -374,11 +371,11 @@ class MemberSearch:
             yield Candidate("low rank", LEML(**seeded), idf)
         yield Candidate("trees", FastXML(**seeded), False)
 
-    def _try(self, candidate: Candidate, choice: Choice | None = None) -> None:
+    def _try(self, candidate: Candidate, required: bool = False) -> None:
         """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
         start, note, score = time.perf_counter(), "", float("nan")
         try:
-            scored = self._fit(candidate, choice)
+            scored = self._fit(candidate, required)
         except ValueError as error:
             scored, note = None, f"failed: {error}"
         if scored is not None:
@@ -397,12 +394,8 @@ class MemberSearch:
             }
         )
 
-    def _fit(self, candidate: Candidate, choice: Choice | None) -> Scored | None:
-        if choice is not None and choice.score_held_out is not None:
-            parts = choice.score_held_out()[: len(self.folds)]
-            self.refit_seconds.append(0.0)
-            return Scored(candidate, np.concatenate([part.scores.dense() for part in parts]))
-        if choice is None and not self._has_time(candidate):
+    def _fit(self, candidate: Candidate, required: bool) -> Scored | None:
+        if not required and not self._has_time(candidate):
             return None
         start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
         estimator = candidate.estimator
@@ -411,7 +404,7 @@ class MemberSearch:
             with scope(f"{candidate.name}, fold {number}"):
                 model = clone(estimator).fit(X[train], self.labels[train])
             blocks.append(model._scores(X[held_out]).dense())
-            if choice is None and number == 0 and not self._can_go_on(candidate, time.perf_counter() - start):
+            if not required and number == 0 and not self._can_go_on(candidate, time.perf_counter() - start):
                 return None
             estimator = model.chosen()  # a search searches on the first fold alone
         self.refit_seconds.append(1.25 * (time.perf_counter() - start) / len(self.folds))
