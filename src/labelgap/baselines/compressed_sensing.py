@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.baselines import sparse_recovery
@@ -29,6 +29,7 @@ from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import BlockScores, split_rows
 from labelgap.objectives.features import explain_overflow
 from labelgap.observations import Labels
+from labelgap.observations.arguments import RandomSeed
 from labelgap.runtime import map_ranges, progress, row_bounds
 
 LABELS_PER_MEAN_ROW = 4  # the default of n_nonzero, as a multiple of the mean number of positives
@@ -158,10 +159,10 @@ class CompressedSensing(ProjectedLabels):
         tol: float = 1e-4,
         fit_intercept: bool = True,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         self.n_components = n_components
         self.alpha = alpha
@@ -300,10 +301,10 @@ class BayesianCS(ProjectedLabels):
         tol: float = 1e-3,
         fit_intercept: bool = True,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components

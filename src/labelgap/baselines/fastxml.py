@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.baselines.forest import SEED_LIMIT, GrowthSettings, LabelGains, SparseRows, Tree, find_leaves, grow_tree
@@ -19,6 +19,7 @@ from labelgap.estimators.parameters import check_number, check_weights
 from labelgap.estimators.voting import Ballots, VoteScores
 from labelgap.metrics.at_k import ideal_dcg
 from labelgap.observations import Labels, label_propensities
+from labelgap.observations.arguments import RandomSeed
 from labelgap.runtime import map_ranges, n_threads, progress
 
 
@@ -132,10 +133,10 @@ class FastXML(MultiLabelEstimator):
         max_iter: int = 1,
         tol: float = 0.01,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_estimators = n_estimators

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.base import clone
 from sklearn.utils import check_random_state
 
@@ -26,6 +26,7 @@ from labelgap.kernels.loops import compiled
 from labelgap.metrics.batch import RaggedRows, best_positions
 from labelgap.objectives import Features
 from labelgap.observations import Labels
+from labelgap.observations.arguments import RandomSeed
 from labelgap.observations.labels import as_pattern, find_rows
 from labelgap.runtime import map_ranges
 
@@ -124,10 +125,10 @@ class LPSR(MultiLabelEstimator):
         n_nearest: int = 1,
         decay: float = 1.0,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         self.estimator = estimator
         self.alpha = alpha

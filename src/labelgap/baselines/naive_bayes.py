@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from labelgap.datasets.records import to_canonical_csr
 from labelgap.estimators.base import About, MultiLabelEstimator
@@ -76,7 +76,7 @@ class NaiveBayes(MultiLabelEstimator):
         absent: Literal["negative", "unknown"] = "negative",
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
     ) -> None:
         self.alpha = alpha
         self.model = model

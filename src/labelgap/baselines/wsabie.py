@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.baselines.forest import SEED_LIMIT, SparseRows, draw_bits
@@ -21,6 +21,7 @@ from labelgap.estimators.scores import FactorScores, Scores
 from labelgap.estimators.voting import THRESHOLD, LabelKNN
 from labelgap.kernels.loops import FAST, compiled
 from labelgap.observations import Labels
+from labelgap.observations.arguments import RandomSeed
 from labelgap.runtime import compile_loops, progress
 
 DEFAULT_COMPONENTS = 100
@@ -138,10 +139,10 @@ class WSABIE(MultiLabelEstimator):
         validation_share: float = 0.0,
         patience: int = 5,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components

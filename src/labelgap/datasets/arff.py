@@ -28,6 +28,7 @@ from labelgap.datasets.file_io import (
     write_compressed,
 )
 from labelgap.datasets.records import Matrix, Table, check_names, check_pair, to_canonical_csr
+from labelgap.observations.arguments import Array
 
 UNKNOWN = "?"
 _NAMESPACE = "http://mulan.sourceforge.net/labels"
@@ -93,8 +94,8 @@ def read_label_names(path: PathLike) -> list[str]:
 
 def write_arff(
     path: PathLike,
-    X: Any,
-    Y: Any,
+    X: Array,
+    Y: Array,
     feature_names: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
     relation: str = "labelgap",

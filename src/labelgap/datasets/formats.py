@@ -16,6 +16,7 @@ from labelgap.datasets.arff import read_arff, write_arff
 from labelgap.datasets.file_io import PathLike, uncompressed_name, write_compressed
 from labelgap.datasets.records import Matrix, Table, check_names, check_pair, to_canonical_csr
 from labelgap.datasets.xmc import read_svmlight, read_xmc, write_svmlight, write_xmc
+from labelgap.observations.arguments import Array
 
 # svmlight comes first, because .svm.txt also ends with .txt.
 _ENDINGS = {
@@ -60,8 +61,8 @@ def read(path: PathLike, format: str | None = None, **options: Any) -> Table:
 
 def write(
     path: PathLike,
-    X: Any,
-    Y: Any,
+    X: Array,
+    Y: Array,
     format: str | None = None,
     *,
     feature_names: Sequence[str] | None = None,
@@ -89,8 +90,8 @@ _CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 def write_npz(
     path: PathLike,
-    X: Any,
-    Y: Any,
+    X: Array,
+    Y: Array,
     feature_names: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
 ) -> None:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
+from labelgap.observations.arguments import RandomSeed
+
 
 @dataclass(frozen=True)
 class PlantedData:
@@ -46,7 +48,7 @@ def make_low_rank(
     labels_per_row: float = 3.0,
     density: float | None = None,
     noise: float = 0.0,
-    random_state: Any = None,
+    random_state: RandomSeed = None,
 ) -> PlantedData:
     """Make labels from planted low-rank scores, S = X W Hᵀ + noise · std(X W Hᵀ) · N(0, 1).
 
@@ -118,7 +120,7 @@ def make_completion(
     rank: int = 2,
     noise_variance: float = 0.01,
     observed: float = 0.2,
-    random_state: Any = None,
+    random_state: RandomSeed = None,
 ) -> CompletionData:
     """Make features of low rank and labels of a linear model, and hide cells of both (Goldberg et al. 2010, 4.1).
 
@@ -174,7 +176,7 @@ def make_sparse_multilabel(
     n_labels: int,
     features_per_row: int,
     labels_per_row: int,
-    random_state: Any = None,
+    random_state: RandomSeed = None,
 ) -> tuple[sp.csr_array, sp.csr_array]:
     """Make a large sparse dataset with labels from latent topics, in time and memory proportional to its non-zeros.
 

@@ -17,18 +17,19 @@ from typing import Any, Literal, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from labelgap.datasets import xmc_parser as parser
 from labelgap.datasets.file_io import PathLike, read_bytes, write_compressed
 from labelgap.datasets.records import check_pair, to_canonical_csr, to_positives
+from labelgap.observations.arguments import Array
 
 _NEWLINE = 10
 _MAX_INDEX = np.iinfo(np.int32).max
 _ROWS_PER_WRITE = 1024
 
 
-def read_xmc(path: PathLike, *, dtype: Any = np.float32) -> tuple[sp.csr_array, sp.csr_array]:
+def read_xmc(path: PathLike, *, dtype: DTypeLike = np.float32) -> tuple[sp.csr_array, sp.csr_array]:
     """Read the text format of the Extreme Classification Repository; .gz, .xz and .zip are decompressed.
 
     Returns
@@ -74,7 +75,7 @@ def read_svmlight(
     n_features: int | None = None,
     n_labels: int | None = None,
     zero_based: Literal["auto"] | bool = "auto",
-    dtype: Any = np.float32,
+    dtype: DTypeLike = np.float32,
 ) -> tuple[sp.csr_array, sp.csr_array]:
     """Read multi-label svmlight text: rows ``l1,l2 f:v f:v`` without a header; ``#`` starts a comment.
 
@@ -114,7 +115,7 @@ def read_svmlight(
     return _make_matrices(parsed, (d, L))
 
 
-def write_xmc(path: PathLike, X: Any, Y: Any) -> None:
+def write_xmc(path: PathLike, X: Array, Y: Array) -> None:
     """Write the text format of the Extreme Classification Repository, with the shortest exact numbers.
 
     >>> import tempfile, pathlib
@@ -128,7 +129,7 @@ def write_xmc(path: PathLike, X: Any, Y: Any) -> None:
     _write_rows(path, X, Y, 0, f"{X.shape[0]} {X.shape[1]} {Y.shape[1]}\n")
 
 
-def write_svmlight(path: PathLike, X: Any, Y: Any, *, zero_based: bool = False) -> None:
+def write_svmlight(path: PathLike, X: Array, Y: Array, *, zero_based: bool = False) -> None:
     """Write multi-label svmlight text; features count from 1 unless ``zero_based``, labels always from 0.
 
     >>> import tempfile, pathlib

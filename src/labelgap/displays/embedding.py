@@ -16,6 +16,7 @@ from labelgap.displays.base import PALETTE, Display, require_matplotlib
 from labelgap.estimators import get_final_estimator
 from labelgap.metrics.base import check_option
 from labelgap.observations import as_labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import import_optional
 
 MIN_AREA, MAX_AREA = 8.0, 160.0  # of the points, in points²
@@ -81,14 +82,14 @@ class EmbeddingDisplay(Display):
     def from_estimator(
         cls,
         estimator: Any,
-        X: Any = None,
+        X: MatrixLike | None = None,
         *,
-        Y: Any = None,
+        Y: LabelsLike | None = None,
         frequencies: ArrayLike | None = None,
         names: Sequence[str] | None = None,
         n_names: int = 15,
         method: Literal["pca", "tsne"] = "pca",
-        random_state: Any = 0,
+        random_state: RandomSeed = 0,
         name: str | None = None,
         ax: Any = None,
         **kwargs: Any,
@@ -133,7 +134,7 @@ class EmbeddingDisplay(Display):
         names: Sequence[str] | None = None,
         n_names: int = 15,
         method: Literal["pca", "tsne"] = "pca",
-        random_state: Any = 0,
+        random_state: RandomSeed = 0,
         name: str | None = None,
         ax: Any = None,
         **kwargs: Any,

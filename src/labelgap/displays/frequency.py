@@ -15,6 +15,7 @@ from labelgap.metrics import Batch
 from labelgap.metrics.base import check_option, check_positive_integer
 from labelgap.model_selection import score_batches
 from labelgap.observations import as_labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, ScoresLike
 
 Measure = Literal["contribution", "recall", "precision"]
 MAX_MEDIUM_TICKS = 7  # more bins need a smaller font
@@ -85,11 +86,11 @@ class FrequencyDisplay(Display):
     def from_estimator(
         cls,
         estimator: Any,
-        X: Any,
-        Y: Any,
+        X: MatrixLike,
+        Y: LabelsLike,
         *,
         frequencies: ArrayLike | None = None,
-        Y_train: Any = None,
+        Y_train: LabelsLike | None = None,
         k: int = 5,
         measure: Measure = "contribution",
         bins: int | Sequence[int] = 6,
@@ -130,11 +131,11 @@ class FrequencyDisplay(Display):
     @classmethod
     def from_predictions(
         cls,
-        Y: Any,
-        scores: Any,
+        Y: LabelsLike,
+        scores: ScoresLike,
         *,
         frequencies: ArrayLike | None = None,
-        Y_train: Any = None,
+        Y_train: LabelsLike | None = None,
         k: int = 5,
         measure: Measure = "contribution",
         bins: int | Sequence[int] = 6,

@@ -20,6 +20,7 @@ from labelgap.displays.base import (
 )
 from labelgap.estimators import get_final_estimator
 from labelgap.metrics.base import check_option
+from labelgap.observations.arguments import LabelsLike, MatrixLike
 
 MAX_MARKERS = 40
 
@@ -98,8 +99,8 @@ class ObjectiveDisplay(Display):
     def from_estimator(
         cls,
         estimator: Any,
-        X: Any,
-        Y: Any,
+        X: MatrixLike,
+        Y: LabelsLike,
         *,
         against: Literal["seconds", "iterations"] = "seconds",
         best: float | None = None,

@@ -20,6 +20,7 @@ from labelgap.displays.base import (
 from labelgap.estimators import get_final_estimator
 from labelgap.model_selection import Criterion, Selection, select
 from labelgap.model_selection.criteria import name_metrics
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
 SIZES_LABEL = "sizes"
 MIN_LOG_RATIO = 10.0  # of the largest to the smallest value, for a logarithmic axis
@@ -76,8 +77,8 @@ class PathDisplay(Display):
     def from_estimator(
         cls,
         estimator: Any,
-        X: Any,
-        Y: Any,
+        X: MatrixLike,
+        Y: LabelsLike,
         *,
         values: Sequence[float],
         param_name: str = "alpha",
@@ -85,7 +86,7 @@ class PathDisplay(Display):
         size: Literal["rank", "nonzeros"] | None = None,
         hold_out: Literal["rows", "cells", "positives"] = "rows",
         share: float = 0.2,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         name: str | None = None,
         ax: Any = None,
         **kwargs: Any,

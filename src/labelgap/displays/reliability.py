@@ -16,6 +16,7 @@ from labelgap.gaps import Completed, calibration_error, reliability
 from labelgap.losses import Logistic, get_loss
 from labelgap.metrics import Batch
 from labelgap.metrics.base import check_positive_integer
+from labelgap.observations.arguments import LabelsLike, MatrixLike
 
 N_BINS = 15  # the default of labelgap.gaps.reliability, which `complete` uses
 HISTOGRAM_LABEL = "histogram"
@@ -64,8 +65,8 @@ class ReliabilityDisplay(Display):
     @classmethod
     def from_predictions(
         cls,
-        Y: Any,
-        probabilities: Any,
+        Y: LabelsLike,
+        probabilities: MatrixLike,
         *,
         n_bins: int = N_BINS,
         name: str | None = None,
@@ -103,8 +104,8 @@ class ReliabilityDisplay(Display):
     def from_estimator(
         cls,
         estimator: Any,
-        X: Any,
-        Y: Any,
+        X: MatrixLike,
+        Y: LabelsLike,
         *,
         n_bins: int = N_BINS,
         name: str | None = None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import ClassifierTags
@@ -32,6 +32,7 @@ from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics.batch import Batch
 from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
+from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.observations.labels import check_distinct_names
 from labelgap.persistence import write_model
 from labelgap.runtime import n_threads, progress, threads
@@ -157,7 +158,9 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     def _scores(self, X: Any) -> Scores:
         """Return the decision values of validated rows."""
 
-    def fit(self, X: Any, Y: Any, observed: Any = None, *, calibrate: bool | str = False) -> Self:
+    def fit(
+        self, X: MatrixLike, Y: LabelsLike, observed: MatrixLike | None = None, *, calibrate: bool | str = False
+    ) -> Self:
         """Fit the model to rows X and labels Y.
 
         Parameters
@@ -203,7 +206,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             outcome.report(stacklevel=4)
         return self
 
-    def decision_function(self, X: Any) -> NDArray:
+    def decision_function(self, X: MatrixLike) -> NDArray:
         """Return decision values, an (n, L) array: above 0 exactly for the labels that :meth:`predict` returns.
 
         The array is dense; for many labels use :meth:`predict_topk`.
@@ -213,7 +216,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             # The same blocks as in predict: with others, rounding could make the two disagree.
             return self._decisions(self._check_rows(X)).dense()
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: MatrixLike) -> Any:
         """Return the predicted labels, in the container and encoding of the ``Y`` passed to :meth:`fit`.
 
         For a data frame that is a data frame with the names of the labels, and with the index of X if X has one.
@@ -222,7 +225,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         with threads(self.n_jobs), explain_out_of_memory():
             positives = self._decisions(self._check_rows(X)).positives()
         names = getattr(self, "label_names_in_", None)
-        return self.container_.pack(positives, names, X.index if hasattr(X, "iloc") else None)
+        return self.container_.pack(positives, names, getattr(X, "index", None) if hasattr(X, "iloc") else None)
 
     def get_label_names_out(self) -> NDArray:
         """Return the names of the labels, in the order of the columns of :meth:`predict`.
@@ -234,7 +237,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         return np.asarray(getattr(self, "label_names_in_", numbered), dtype=object)
 
     def predict_topk(
-        self, X: Any, k: int = 5, *, proba: bool = False, meaning: Meaning = "written"
+        self, X: MatrixLike, k: int = 5, *, proba: bool = False, meaning: Meaning = "written"
     ) -> tuple[NDArray, NDArray]:
         """Return the indices and decision values of the k best labels of each row, two (n, k) arrays, best first.
 
@@ -252,7 +255,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             return indices, calibration.convert(scores, indices, meaning)
 
     def rank(
-        self, X: Any, k: int, *, meaning: Meaning = "written"
+        self, X: MatrixLike, k: int, *, meaning: Meaning = "written"
     ) -> tuple[NDArray, NDArray, NDArray[np.float64] | None]:
         """Return indices, decision values and probabilities of the k best labels of each row, three (n, k) arrays.
 
@@ -269,7 +272,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         decisions = ThresholdedScores(all_scores, calibration.thresholds, calibration.always_best)
         return indices, decisions.decide(scores, indices), calibration.convert(scores, indices, meaning)
 
-    def decide(self, X: Any) -> Decided:
+    def decide(self, X: MatrixLike) -> Decided:
         """Return the scores, decision values and probabilities of all labels of rows, computed at once."""
         check_is_fitted(self)
         with threads(self.n_jobs), explain_out_of_memory():
@@ -313,7 +316,13 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
 
     def calibrate(
-        self, X: Any, Y: Any, observed: Any = None, *, aim: str = "f1", positives_only: bool | None = None
+        self,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
+        *,
+        aim: str = "f1",
+        positives_only: bool | None = None,
     ) -> Self:
         """Calibrate scores to probabilities and choose thresholds, on rows that were not used in :meth:`fit`.
 
@@ -402,7 +411,14 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         """
         return None
 
-    def score(self, X: Any, y: Any, observed: Any = None, *, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: MatrixLike,
+        y: LabelsLike,
+        observed: MatrixLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
         """Return the precision at 1 over known cells; rows without a known positive do not count.
 
         ``y`` holds labels in any form that :meth:`fit` accepts (scikit-learn passes them by this name).
@@ -420,7 +436,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         hits = batch.ranking(1).hits[counted, 0]
         return float(np.average(hits, weights=weights)) if weights.any() else float("nan")
 
-    def known_scores(self, X: Any, Y: Any, *, ranked: bool = False) -> sp.csr_array:
+    def known_scores(self, X: MatrixLike, Y: LabelsLike, *, ranked: bool = False) -> sp.csr_array:
         """Return the decision values at the known cells of Y, as a sparse matrix with these cells.
 
         With ``ranked`` they are the scores that order labels, whatever the thresholds.

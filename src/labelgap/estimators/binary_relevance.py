@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_array, check_random_state
@@ -39,6 +39,7 @@ from labelgap.estimators.scores import (
 )
 from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.observations.labels import append_labels, make_csr, stack_rows
 from labelgap.runtime import threads
 
@@ -149,7 +150,7 @@ class BinaryRelevance(MultiLabelEstimator):
         absent: Literal["negative", "unknown"] = "negative",
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.alpha = alpha
@@ -168,12 +169,12 @@ class BinaryRelevance(MultiLabelEstimator):
 
     def fit(
         self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
         *,
-        prior: Any = None,
-        sample_weight: Any = None,
+        prior: MatrixLike | None = None,
+        sample_weight: ArrayLike | None = None,
         calibrate: bool | str = False,
     ) -> Self:
         """Fit the model to rows X and labels Y.
@@ -432,10 +433,10 @@ class LabelwiseSVM(MultiLabelEstimator):
         tol: float = 1e-4,
         max_iter: int = 1000,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float64",
+        dtype: DTypeLike = "float64",
         verbose: int = 0,
     ) -> None:
         self.C = C

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.low_rank import (
@@ -35,6 +35,7 @@ from labelgap.objectives.problem import (
 )
 from labelgap.objectives.update import Memory, PreviousFit
 from labelgap.observations import Labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.solvers import Fit
 
 
@@ -168,10 +169,10 @@ class LEML(MultiLabelEstimator):
         tol: float = 1e-3,
         warm_start: bool = False,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
         callbacks: Sequence[Callable[[Iteration], Any]] | None = None,
     ) -> None:
@@ -196,7 +197,13 @@ class LEML(MultiLabelEstimator):
         self.callbacks = callbacks
 
     def fit(
-        self, X: Any, Y: Any, observed: Any = None, *, sample_weight: Any = None, calibrate: bool | str = False
+        self,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
+        *,
+        sample_weight: ArrayLike | None = None,
+        calibrate: bool | str = False,
     ) -> Self:
         """Fit the model to rows X and labels Y.
 
@@ -222,7 +229,13 @@ class LEML(MultiLabelEstimator):
         return self._fit(X, Y, observed, SideData(row_weights=sample_weight), calibrate=calibrate)
 
     def partial_fit(
-        self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, alternations: int = MAX_UPDATE_ALTERNATIONS
+        self,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
+        *,
+        past: Any = None,
+        alternations: int = MAX_UPDATE_ALTERNATIONS,
     ) -> Self:
         """Update the model with further rows, which may have new labels.
 

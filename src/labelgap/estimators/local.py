@@ -9,7 +9,7 @@ from numbers import Integral
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.checkpoints import checkpoint_calls
@@ -22,6 +22,7 @@ from labelgap.estimators.scores import BlockScores, split_rows
 from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
+from labelgap.observations.arguments import RandomSeed
 from labelgap.runtime import progress
 
 ROWS_PER_CLUSTER = 6_000
@@ -253,10 +254,10 @@ class LocalLEML(MultiLabelEstimator):
         max_iter: int = 30,
         tol: float = 1e-3,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components

@@ -19,6 +19,7 @@ from labelgap.clustering import cluster, draw_distinct_rows
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.kernels import matmul
 from labelgap.observations import check_sparse_indices
+from labelgap.observations.arguments import MatrixLike, RandomSeed
 from labelgap.runtime import multithreaded_blas, row_blocks, threads
 
 # From k-means++ seeds, five rounds reach 1.01 times the error at convergence, with the same Nyström error.
@@ -98,7 +99,7 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         gamma_factor: float = 1.0,
         append: bool = True,
         max_fit_rows: int | None = 20_000,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_landmarks = n_landmarks
@@ -109,7 +110,7 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: Any = None) -> Self:
         """Compute the landmarks and the width of the kernel from rows X; y is ignored."""
         self._check_parameters()
         rows = _check_values(check_array(check_sparse_indices("X", X), estimator=self, input_name="X", **ROW_CHECKS))
@@ -125,7 +126,7 @@ class KMeansNystroem(TransformerMixin, BaseEstimator):
         self.landmarks_, self.gamma_, self.whitening_ = landmarks, gamma, whitening
         return self
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: MatrixLike) -> Any:
         """Return the features of rows X in the dtype of X: n×(d + D), or n×D without ``append``."""
         check_is_fitted(self)
         X = _check_values(validate_data(self, check_sparse_indices("X", X), reset=False, **ROW_CHECKS))

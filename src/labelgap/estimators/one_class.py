@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -41,6 +41,7 @@ from labelgap.objectives.positive_unlabelled import PositiveUnlabelled
 from labelgap.objectives.problem import BoundData, Iteration, Penalties, Problem, SideData, bind, make_graph_terms
 from labelgap.objectives.update import Memory, PreviousFit
 from labelgap.observations import Labels, as_labels, check_sparse_indices
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.observations.labels import append_labels, stack_rows
 from labelgap.runtime import threads
 from labelgap.solvers import Fit, NewtonCG
@@ -198,10 +199,10 @@ class OneClassMF(MultiLabelEstimator):
         tol: float = 1e-3,
         warm_start: bool = False,
         keep_rows: bool = False,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
         callbacks: Sequence[Callable[[Iteration], Any]] | None = None,
     ) -> None:
@@ -233,15 +234,15 @@ class OneClassMF(MultiLabelEstimator):
 
     def fit(
         self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
         *,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
-        sample_weight: Any = None,
+        row_graph: MatrixLike | None = None,
+        label_graph: MatrixLike | None = None,
+        label_features: MatrixLike | None = None,
+        row_weights: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         calibrate: bool | str = False,
     ) -> Self:
         """Fit the model to the positives of Y, with or without features X.
@@ -276,16 +277,16 @@ class OneClassMF(MultiLabelEstimator):
 
     def partial_fit(
         self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
         *,
         past: Any = None,
         alternations: int = MAX_UPDATE_ALTERNATIONS,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
+        row_graph: MatrixLike | None = None,
+        label_graph: MatrixLike | None = None,
+        label_features: MatrixLike | None = None,
+        row_weights: ArrayLike | None = None,
     ) -> Self:
         """Update the model with further rows, which may have new labels.
 
@@ -330,7 +331,7 @@ class OneClassMF(MultiLabelEstimator):
         )
         return self
 
-    def recommend(self, users: Any, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
+    def recommend(self, users: MatrixLike, k: int = 10, *, exclude_seen: bool = True) -> tuple[NDArray, NDArray]:
         """Return the indices and scores of the k best labels for each user, two (users, k) arrays, best first.
 
         Parameters
@@ -362,7 +363,7 @@ class OneClassMF(MultiLabelEstimator):
             indices, values = kernels.topk(kernels.array(B, H.dtype), kernels.array(H, H.dtype), k, hidden)
             return kernels.to_numpy(indices), kernels.to_numpy(values)
 
-    def similar_labels(self, labels: Any, k: int = 10) -> tuple[NDArray, NDArray]:
+    def similar_labels(self, labels: ArrayLike, k: int = 10) -> tuple[NDArray, NDArray]:
         """Return the k labels most similar to each of ``labels``, and the cosines of their centred factors.
 
         Factors are centred because the part that all labels share, such as the low score of unlabelled cells, does
@@ -380,7 +381,7 @@ class OneClassMF(MultiLabelEstimator):
 
     similar_items = similar_labels
 
-    def fold_in_rows(self, positives: Any) -> NDArray:
+    def fold_in_rows(self, positives: MatrixLike) -> NDArray:
         """Return the factors of new rows from their positives, of shape (rows, L), without a new fit.
 
         They minimise the objective of the model with fixed label factors, and the means of p and α over the training
@@ -394,7 +395,7 @@ class OneClassMF(MultiLabelEstimator):
         with threads(self.n_jobs):
             return fold_in(positives, self.label_factors_, one_class, weights, self.alpha, get_backend())
 
-    def fold_in_labels(self, positives: Any) -> NDArray:
+    def fold_in_labels(self, positives: MatrixLike) -> NDArray:
         """Return the factors of new labels from the training rows that have them, of shape (labels, n)."""
         check_is_fitted(self)
         rows = get_stored_rows(self)

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.preprocessing import normalize
 
 from labelgap.estimators.base import About
@@ -17,6 +17,7 @@ from labelgap.estimators.voting import VotingEstimator
 from labelgap.objectives import Features, start
 from labelgap.objectives.embeddings import Neighborhood, find_label_neighbors, regress
 from labelgap.observations import Labels
+from labelgap.observations.arguments import RandomSeed
 from labelgap.solvers import NewtonCG, Status, alternate
 from labelgap.solvers.base import inner
 from labelgap.solvers.spectral import Embedding, svp
@@ -137,10 +138,10 @@ class SLEEC(VotingEstimator):
         tol: float = 0.05,
         regressor_max_iter: int = 100,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components

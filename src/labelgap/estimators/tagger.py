@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral, Real
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.preprocessing import normalize
@@ -36,6 +36,7 @@ from labelgap.estimators.sources import (
 )
 from labelgap.losses import get_loss
 from labelgap.observations import Labels, encode_tags, holds_tags
+from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.observations.frames import get_frame_package
 from labelgap.portable import TOKEN, plain_text
 from labelgap.runtime import progress
@@ -148,7 +149,7 @@ class Tagger(MultiLabelEstimator):
         absent: Literal["negative", "unknown"] = "negative",
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.estimator = estimator
@@ -176,11 +177,11 @@ class Tagger(MultiLabelEstimator):
 
     def fit(
         self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
         *,
-        sample_weight: Any = None,
+        sample_weight: ArrayLike | None = None,
         calibrate: bool | str | None = None,
     ) -> Self:
         """Fit the model to texts X and labels Y.
@@ -207,7 +208,7 @@ class Tagger(MultiLabelEstimator):
         self
         """
         if calibrate is None:
-            calibrate = self.estimator is None and hasattr(X, "__len__") and len(X) >= MIN_CALIBRATED_ROWS
+            calibrate = self.estimator is None and isinstance(X, Sized) and len(X) >= MIN_CALIBRATED_ROWS
         try:
             return self._fit(X, Y, observed, LinearSide(sample_weight=sample_weight), calibrate=calibrate)
         finally:
@@ -223,7 +224,7 @@ class Tagger(MultiLabelEstimator):
             estimator=self.model_.chosen(), label_names=names, name_weight=getattr(self, "name_weight_", 0.0)
         )
 
-    def partial_fit(self, X: Any, Y: Any, observed: Any = None, **options: Any) -> Self:
+    def partial_fit(self, X: MatrixLike, Y: LabelsLike, observed: MatrixLike | None = None, **options: Any) -> Self:
         """Update the fitted estimator with further texts, in the vocabulary of :meth:`fit`.
 
         The estimator must have a method ``partial_fit``, as the default one, :class:`~labelgap.OneClassMF` and
@@ -265,7 +266,7 @@ class Tagger(MultiLabelEstimator):
         selected = np.ones_like(scores, bool) if k is not None else scores > 0
         return [names[row[mask]].tolist() for row, mask in zip(indices, selected, strict=True)]
 
-    def transform(self, X: Any) -> sp.csr_array:
+    def transform(self, X: MatrixLike) -> sp.csr_array:
         """Return the features of texts."""
         check_is_fitted(self)
         return sp.csr_array(self._check_rows(X))

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.local import Part, PartFit, are_indices, check_ensemble, check_parts, fit_parts, route_rows
@@ -18,6 +18,7 @@ from labelgap.estimators.scores import Scores, split_rows
 from labelgap.kernels import Backend
 from labelgap.neighbors import Neighbors, make_neighbors
 from labelgap.observations import Labels
+from labelgap.observations.arguments import RandomSeed
 
 
 class IndexCache:
@@ -196,10 +197,10 @@ class LabelKNN(VotingEstimator):
         n_clusters: int | None = 1,
         n_learners: int = 1,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_neighbors = n_neighbors

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from labelgap.calibration import Calibration, WrittenShare
 from labelgap.calibration.scored_cells import ScoredCells
@@ -21,6 +21,7 @@ from labelgap.gaps.out_of_fold import (
     score_out_of_fold,
 )
 from labelgap.observations import Labels, as_labels, encode_tags, holds_tags
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
 LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
 WRONG_QUANTILE, MIN_LABELS = 0.1, 10
@@ -171,16 +172,16 @@ class Audit:
 
 
 def audit(
-    X: Any,
-    Y: Any = None,
+    X: MatrixLike,
+    Y: LabelsLike | None = None,
     estimator: Any = None,
     *,
-    probabilities: Any = None,
-    observed: Any = None,
-    groups: Any = None,
+    probabilities: MatrixLike | None = None,
+    observed: MatrixLike | None = None,
+    groups: ArrayLike | None = None,
     n_folds: int = 5,
     candidates: int = 30,
-    random_state: Any = None,
+    random_state: RandomSeed = None,
     callback: Callable[[Audit], Any] | None = None,
 ) -> Audit:
     """Rank the labels that are probably missing, and those that are probably wrong.

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators import Tagger
 from labelgap.observations import Labels, as_labels
+from labelgap.observations.arguments import LabelsLike
 
 MAX_BLOCK_VALUES = 2_000_000  # of the rows that are scored together; they would grow with the square of a text
 MAX_LABELS = 12_000  # of LabelCooccurrence, which inverts a matrix of labels × labels
@@ -48,7 +49,7 @@ def explain(
     row: Any,
     label: int | str,
     *,
-    Y: Any = None,
+    Y: LabelsLike | None = None,
     known: Any = None,
     label_names: Sequence[str] | None = None,
     top: int = 10,

@@ -16,6 +16,7 @@ from labelgap.gaps.out_of_fold import check_labels, compute_scores, fit_clone, m
 from labelgap.metrics import Batch
 from labelgap.model_selection import CellKFold
 from labelgap.observations import Labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import progress
 
 
@@ -41,7 +42,13 @@ class Completed(NamedTuple):
 
 
 def complete(
-    X: Any, Y: Any, estimator: Any, *, observed: Any = None, n_folds: int = 3, random_state: Any = None
+    X: MatrixLike,
+    Y: LabelsLike,
+    estimator: Any,
+    *,
+    observed: MatrixLike | None = None,
+    n_folds: int = 3,
+    random_state: RandomSeed = None,
 ) -> Completed:
     """Fill the unknown cells of Y with calibrated probabilities.
 

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from labelgap.metrics.base import Metric, Ratio, check_option, check_positive_integer
 from labelgap.metrics.batch import Batch
+from labelgap.observations.arguments import LabelsLike, ScoresLike
 
 Empty = Literal["skip", "zero"]
 
@@ -219,7 +220,7 @@ class PSNDCGAtK(PropensityScoredAtK):
         return ideal_dcg(self.k, n_positives)
 
 
-def precision_at_k(Y_true: Any, scores: Any, k: int = 1, empty: Empty = "skip") -> float:
+def precision_at_k(Y_true: LabelsLike, scores: ScoresLike, k: int = 1, empty: Empty = "skip") -> float:
     """Return :class:`PrecisionAtK` of one batch.
 
     >>> precision_at_k([[1, 0], [0, 1]], [[0.9, 0.1], [0.8, 0.2]])
@@ -228,7 +229,7 @@ def precision_at_k(Y_true: Any, scores: Any, k: int = 1, empty: Empty = "skip") 
     return PrecisionAtK(k, empty).update(Y_true, scores).compute()
 
 
-def recall_at_k(Y_true: Any, scores: Any, k: int = 1, empty: Empty = "skip") -> float:
+def recall_at_k(Y_true: LabelsLike, scores: ScoresLike, k: int = 1, empty: Empty = "skip") -> float:
     """Return :class:`RecallAtK` of one batch.
 
     >>> recall_at_k([[1, 1], [0, 1]], [[0.9, 0.1], [0.1, 0.2]])
@@ -237,7 +238,7 @@ def recall_at_k(Y_true: Any, scores: Any, k: int = 1, empty: Empty = "skip") -> 
     return RecallAtK(k, empty).update(Y_true, scores).compute()
 
 
-def ndcg_at_k(Y_true: Any, scores: Any, k: int = 1, empty: Empty = "skip") -> float:
+def ndcg_at_k(Y_true: LabelsLike, scores: ScoresLike, k: int = 1, empty: Empty = "skip") -> float:
     """Return :class:`NDCGAtK` of one batch.
 
     >>> ndcg_at_k([[1, 1, 0]], [[0.9, 0.8, 0.1]], k=3)
@@ -246,7 +247,7 @@ def ndcg_at_k(Y_true: Any, scores: Any, k: int = 1, empty: Empty = "skip") -> fl
     return NDCGAtK(k, empty).update(Y_true, scores).compute()
 
 
-def psp_at_k(Y_true: Any, scores: Any, propensities: ArrayLike, k: int = 1) -> float:
+def psp_at_k(Y_true: LabelsLike, scores: ScoresLike, propensities: ArrayLike, k: int = 1) -> float:
     """Return :class:`PSPrecisionAtK` of one batch.
 
     >>> psp_at_k([[1, 1]], [[0.1, 0.9]], [0.5, 0.25])
@@ -255,7 +256,7 @@ def psp_at_k(Y_true: Any, scores: Any, propensities: ArrayLike, k: int = 1) -> f
     return PSPrecisionAtK(k, propensities).update(Y_true, scores).compute()
 
 
-def psndcg_at_k(Y_true: Any, scores: Any, propensities: ArrayLike, k: int = 1) -> float:
+def psndcg_at_k(Y_true: LabelsLike, scores: ScoresLike, propensities: ArrayLike, k: int = 1) -> float:
     """Return :class:`PSNDCGAtK` of one batch.
 
     >>> psndcg_at_k([[1, 1]], [[0.1, 0.9]], [0.5, 0.25], k=2)

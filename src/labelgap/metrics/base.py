@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.metrics.batch import Batch
+from labelgap.observations.arguments import LabelsLike, ScoresLike
 
 
 class Metric(ABC):
@@ -43,7 +44,7 @@ class Metric(ABC):
     def _value(self, total: NDArray[np.float64]) -> float:
         """Return the metric from the sums over all rows."""
 
-    def update(self, Y_true: Any, scores: Any) -> Self:
+    def update(self, Y_true: LabelsLike, scores: ScoresLike) -> Self:
         """Add the labels and the scores of further rows, in any form that :class:`labelgap.metrics.Batch` takes."""
         return self.observe(Batch(Y_true, scores))
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.observations import Labels, as_labels
+from labelgap.observations.arguments import LabelsLike, ScoresLike
 from labelgap.runtime import map_ranges, row_bounds
 
 MAX_CELLS_PER_RANKING_BLOCK = 1 << 20  # 8 MiB of float64: a block and its few copies fit in the cache
@@ -56,7 +57,7 @@ class Batch:
     Ranking(indices=array([[1, 0]]), hits=array([[False,  True]]))
     """
 
-    def __init__(self, Y_true: Any, scores: Any) -> None:
+    def __init__(self, Y_true: LabelsLike, scores: ScoresLike) -> None:
         self.labels = as_labels(Y_true)
         self._pair: NDArray[np.int64] | None = None
         self._known: KnownScores | None = None

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from labelgap.metrics.base import Metric, Ratio, check_option
 from labelgap.metrics.batch import MAX_CELLS_PER_RANKING_BLOCK, Batch, KnownScores, RaggedRows
 from labelgap.observations import Labels, as_labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, ScoresLike
 from labelgap.runtime import map_ranges, row_bounds
 
 Average = Literal["micro", "macro"]
@@ -156,7 +157,7 @@ def _bisect(ordered: NDArray, low: NDArray, high: NDArray, scores: NDArray, befo
     return low
 
 
-def hamming_loss(Y_true: Any, scores: Any, threshold: float = 0.0) -> float:
+def hamming_loss(Y_true: LabelsLike, scores: ScoresLike, threshold: float = 0.0) -> float:
     """Return :class:`HammingLoss` of one batch.
 
     >>> hamming_loss([[1, 0]], [[0.5, 0.5]])
@@ -165,7 +166,7 @@ def hamming_loss(Y_true: Any, scores: Any, threshold: float = 0.0) -> float:
     return HammingLoss(threshold).update(Y_true, scores).compute()
 
 
-def f1_score(Y_true: Any, scores: Any, average: Average = "micro", threshold: float = 0.0) -> float:
+def f1_score(Y_true: LabelsLike, scores: ScoresLike, average: Average = "micro", threshold: float = 0.0) -> float:
     """Return :class:`F1` of one batch.
 
     >>> f1_score([[1, 1]], [[0.5, 0.5]])
@@ -174,7 +175,7 @@ def f1_score(Y_true: Any, scores: Any, average: Average = "micro", threshold: fl
     return F1(average, threshold).update(Y_true, scores).compute()
 
 
-def instance_auc(Y_true: Any, scores: Any) -> float:
+def instance_auc(Y_true: LabelsLike, scores: ScoresLike) -> float:
     """Return :class:`InstanceAUC` of one batch.
 
     >>> instance_auc([[1, 0, 0]], [[0.5, 0.9, 0.1]])
@@ -183,7 +184,7 @@ def instance_auc(Y_true: Any, scores: Any) -> float:
     return InstanceAUC().update(Y_true, scores).compute()
 
 
-def label_error(Y_true: Any, predicted: Any, hidden: Any = None) -> float:
+def label_error(Y_true: LabelsLike, predicted: MatrixLike, hidden: MatrixLike | None = None) -> float:
     """Return the percentage of hidden labels whose prediction is wrong.
 
     This is the transductive label error of Goldberg et al. (2010). It is NaN if Y_true knows no hidden label.
@@ -206,7 +207,7 @@ def label_error(Y_true: Any, predicted: Any, hidden: Any = None) -> float:
     return 100 * hamming_loss(labels if hidden is None else Labels(labels, observed=hidden), predicted)
 
 
-def imputation_error(X_true: Any, X_filled: Any, hidden: Any, *, squared: bool = False) -> float:
+def imputation_error(X_true: ArrayLike, X_filled: ArrayLike, hidden: MatrixLike, *, squared: bool = False) -> float:
     """Return √(Σ (x − x̂)² / Σ x²) over hidden cells: 0 for perfect imputation, 1 for zeros.
 
     This is the relative feature imputation error in the tables of Goldberg et al. (2010); the text of the paper gives

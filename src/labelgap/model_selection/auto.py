@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from sklearn.base import clone
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
@@ -25,6 +25,7 @@ from labelgap.estimators.scores import BlockScores, Scores, split_rows
 from labelgap.kernels import Backend
 from labelgap.model_selection.one_class_cv import OneClassMFCV
 from labelgap.observations import Labels, label_propensities
+from labelgap.observations.arguments import RandomSeed
 from labelgap.runtime import progress, scope
 
 MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
@@ -145,10 +146,10 @@ class AutoLabeler(MultiLabelEstimator):
         members: Sequence[dict[str, Any]] | None = None,
         rarity: float = 0.0,
         absent: Literal["negative", "unknown"] = "negative",
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.budget = budget

@@ -31,6 +31,7 @@ from labelgap.model_selection.engine import (
 )
 from labelgap.objectives.label_feature_matrix import Completion, KnownValues
 from labelgap.observations import Labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.runtime import progress
 from labelgap.solvers.fpc import Stage, make_penalty_path
 
@@ -160,7 +161,9 @@ class CompletionCV(MultiLabelEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit(self, X: Any, Y: Any, observed: Any = None, *, calibrate: bool | str = False) -> Self:
+    def fit(
+        self, X: MatrixLike, Y: LabelsLike, observed: MatrixLike | None = None, *, calibrate: bool | str = False
+    ) -> Self:
         """Choose μ and λ on held-out cells, then complete X and Y from all known cells; see :meth:`MCb.fit`."""
         return self._fit(X, Y, observed, calibrate=calibrate)
 
@@ -183,7 +186,7 @@ class CompletionCV(MultiLabelEstimator):
     def _scores(self, X: Any) -> Scores:
         return self.best_estimator_._scores(X)
 
-    def fit_transform(self, X: Any, y: Any, observed: Any = None) -> NDArray:
+    def fit_transform(self, X: MatrixLike, y: Any, observed: MatrixLike | None = None) -> NDArray:
         """Fit, and return the completed training rows: X where it is known, ``features_`` elsewhere."""
         self.fit(X, y, observed)
         return KnownCellsOfRows(self._check_rows(X), self.absent_features).copy_into(self.features_)

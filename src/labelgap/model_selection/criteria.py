@@ -16,6 +16,7 @@ from labelgap.losses import Loss, Squared, get_loss
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, NDCGAtK, PrecisionAtK, RecallAtK
 from labelgap.metrics.base import Ratio
 from labelgap.observations import Labels
+from labelgap.observations.arguments import Array, MatrixLike
 from labelgap.runtime import row_blocks
 
 MAX_SCORES_PER_BLOCK = 1 << 24
@@ -67,7 +68,7 @@ class Criterion:
     measure: Metric | Callable[[Labels, Any], float]
     greater_is_better: bool | None = True
 
-    def score(self, estimator: Any, X: Any, labels: Labels, seen: sp.csr_array | None = None) -> float:
+    def score(self, estimator: Any, X: MatrixLike, labels: Labels, seen: sp.csr_array | None = None) -> float:
         """Return the measure of a fitted estimator on known cells, without the cells stored in ``seen``."""
         if not isinstance(self.measure, Metric):
             labels = _hide_seen(labels, seen)
@@ -197,7 +198,7 @@ def _score_cells(estimator: Any, X: Any, labels: Labels, *, ranked: bool = False
 
 
 def score_batches(
-    estimator: Any, X: Any, labels: Labels, depth: int = 0, seen: sp.csr_array | None = None
+    estimator: Any, X: Array, labels: Labels, depth: int = 0, seen: sp.csr_array | None = None
 ) -> Iterator[tuple[Labels, Any]]:
     """Yield batches of labels and scores of a fitted estimator without the n×L scores in memory.
 

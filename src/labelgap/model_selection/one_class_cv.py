@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
@@ -38,6 +38,7 @@ from labelgap.model_selection.splits import check_share
 from labelgap.objectives import Features, SideData
 from labelgap.objectives.problem import BoundData, Iteration
 from labelgap.observations import Labels, as_labels, hold_out_positives
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import progress
 from labelgap.solvers.base import LinearMap
 
@@ -290,10 +291,10 @@ class OneClassMFCV(DelegatingSearch):
         path_iter: int = 1,
         tol: float = 1e-3,
         keep_rows: bool = False,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
         device: str = "auto",
-        dtype: Any = "float32",
+        dtype: DTypeLike = "float32",
         verbose: int = 0,
     ) -> None:
         self.n_components = n_components
@@ -326,15 +327,15 @@ class OneClassMFCV(DelegatingSearch):
 
     def fit(
         self,
-        X: Any,
-        Y: Any,
-        observed: Any = None,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
         *,
-        row_graph: Any = None,
-        label_graph: Any = None,
-        label_features: Any = None,
-        row_weights: Any = None,
-        sample_weight: Any = None,
+        row_graph: MatrixLike | None = None,
+        label_graph: MatrixLike | None = None,
+        label_features: MatrixLike | None = None,
+        row_weights: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
         calibrate: bool | str = False,
     ) -> Self:
         """Choose parameters on held-out data, then fit on all data; see :meth:`OneClassMF.fit` for the parameters."""

@@ -30,6 +30,7 @@ from labelgap.model_selection.criteria import get_criteria, is_metric_sequence, 
 from labelgap.model_selection.engine import Budget, EstimatorFoldFitter, Search, clone_with
 from labelgap.model_selection.splits import Fold, split_data
 from labelgap.observations import Labels
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import get_runner, progress
 
 Grid = Mapping[str, Sequence[Any]] | Sequence[Mapping[str, Sequence[Any]]]
@@ -109,13 +110,13 @@ class Tuning(Selection):
 def select(
     estimator: Any,
     grid: Grid,
-    X: Any,
-    Y: Any,
+    X: MatrixLike,
+    Y: LabelsLike,
     *,
     metric: Any = "P@3",
     hold_out: Literal["rows", "cells", "positives"] = "rows",
     share: float = 0.2,
-    random_state: Any = None,
+    random_state: RandomSeed = None,
     refit: bool = True,
     patience: int | None = None,
 ) -> Selection:
@@ -181,11 +182,11 @@ def select(
 
 def tune(
     estimator: Any,
-    X: Any,
-    Y: Any,
+    X: MatrixLike,
+    Y: LabelsLike,
     *,
     grid: Grid | None = None,
-    observed: Any = None,
+    observed: MatrixLike | None = None,
     hold_out: Literal["auto", "rows", "cells", "positives"] = "auto",
     metric: Any = "P@1",
     share: float = 0.2,
@@ -193,7 +194,7 @@ def tune(
     n_folds: int = 1,
     max_rows: int | None = None,
     refit: bool = True,
-    random_state: Any = None,
+    random_state: RandomSeed = None,
     verbose: int = 0,
 ) -> Tuning:
     """Choose an estimator's parameters on held-out rows, cells or positives, then fit with them on all data.

@@ -12,9 +12,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from labelgap.observations import Labels, as_labels, hold_out_cells, hold_out_positives
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
 
-def hold_out_rows(X: Any, Y: Any, share: float = 0.2, random_state: Any = None) -> tuple[Any, Labels, Any, Labels]:
+def hold_out_rows(
+    X: MatrixLike, Y: LabelsLike, share: float = 0.2, random_state: RandomSeed = None
+) -> tuple[Any, Labels, Any, Labels]:
     """Split rows at random into a training part and a validation part.
 
     Parameters
@@ -64,7 +67,7 @@ class CellKFold:
     3 2
     """
 
-    def __init__(self, n_splits: int = 5, random_state: Any = None) -> None:
+    def __init__(self, n_splits: int = 5, random_state: RandomSeed = None) -> None:
         self.n_splits = n_splits
         self.random_state = random_state
 
@@ -72,7 +75,7 @@ class CellKFold:
         """Return the number of folds."""
         return self.n_splits
 
-    def split(self, Y: Any) -> Iterator[tuple[Labels, Labels]]:
+    def split(self, Y: LabelsLike) -> Iterator[tuple[Labels, Labels]]:
         """Yield the training labels and the held-out labels of each fold."""
         labels = as_labels(Y)
         if not 2 <= self.n_splits <= labels.n_known:

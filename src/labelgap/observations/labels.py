@@ -19,14 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from labelgap.observations.frames import FramePackage, get_frame_package, make_frame, read_frame
 from labelgap.observations.sparse_indices import check_sparse_indices
+
+if TYPE_CHECKING:
+    from labelgap.observations.arguments import LabelsLike, MatrixLike
 
 Absent = Literal["negative", "unknown"]
 _BINARIZER = "sklearn.preprocessing.MultiLabelBinarizer turns sets of tags into 0/1."
@@ -105,7 +108,7 @@ class Labels:
     known: sp.csr_array | None
     container: Container
 
-    def __init__(self, Y: Any, observed: Any = None, *, absent: Absent = "negative") -> None:
+    def __init__(self, Y: LabelsLike, observed: MatrixLike | None = None, *, absent: Absent = "negative") -> None:
         if absent not in ("negative", "unknown"):
             raise ValueError(f"absent={absent!r} is not understood; use 'negative' or 'unknown'.")
         if isinstance(Y, Labels):
@@ -195,7 +198,7 @@ class Labels:
             dense[~self.known.toarray()] = np.nan
         return dense
 
-    def encode(self, negative: float, positive: float, dtype: Any = np.float64) -> sp.csr_array:
+    def encode(self, negative: float, positive: float, dtype: DTypeLike = np.float64) -> sp.csr_array:
         """Return a sparse matrix that stores a loss's target, ``negative`` or ``positive``, at each known cell.
 
         The pattern is Ω, the known cells: a target of 0 is stored too. If every cell is known that takes n×L values,
@@ -216,7 +219,7 @@ class Labels:
         return make_csr(data, known.indices, known.indptr, known.shape)
 
 
-def as_labels(Y: Any, observed: Any = None, absent: Absent = "negative") -> Labels:
+def as_labels(Y: LabelsLike, observed: MatrixLike | None = None, absent: Absent = "negative") -> Labels:
     """Convert the labels that a user passed to :class:`Labels`; return Labels unchanged.
 
     >>> as_labels([[1, 0]])

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from labelgap.observations.arguments import LabelsLike, RandomSeed
 from labelgap.observations.labels import Labels, as_labels, select_cells
 
 
@@ -32,7 +31,7 @@ def _draw_cells(labels: Labels, share: float, rng: np.random.RandomState) -> sp.
     return sp.csr_array((np.ones(len(indices), bool), indices, indptr), shape=(n, L))
 
 
-def hide_cells(Y: Any, keep: float, *, random_state: Any = None) -> Labels:
+def hide_cells(Y: LabelsLike, keep: float, *, random_state: RandomSeed = None) -> Labels:
     """Keep each cell, positive or negative, with probability ``keep``; the others become unknown.
 
     This is the setting of LEML's tables 5 and 11 to 15 (|Ω| / nL = ``keep``).
@@ -46,7 +45,7 @@ def hide_cells(Y: Any, keep: float, *, random_state: Any = None) -> Labels:
     return Labels.of_patterns(labels.positives, observed, labels.container)
 
 
-def hold_out_cells(Y: Any, share: float = 0.2, *, random_state: Any = None) -> tuple[Labels, Labels]:
+def hold_out_cells(Y: LabelsLike, share: float = 0.2, *, random_state: RandomSeed = None) -> tuple[Labels, Labels]:
     """Split the known cells into training cells and a random ``share`` of validation cells.
 
     >>> train, held_out = hold_out_cells(np.eye(10), 0.3, random_state=0)
@@ -63,7 +62,9 @@ def hold_out_cells(Y: Any, share: float = 0.2, *, random_state: Any = None) -> t
     )
 
 
-def hold_out_positives(Y: Any, share: float = 0.2, *, random_state: Any = None) -> tuple[sp.csr_array, sp.csr_array]:
+def hold_out_positives(
+    Y: LabelsLike, share: float = 0.2, *, random_state: RandomSeed = None
+) -> tuple[sp.csr_array, sp.csr_array]:
     """Split the positives into training positives and a random ``share`` of held-out positives.
 
     Exactly round(share · nnz) positives are held out, drawn uniformly without replacement; both parts are n×L
@@ -80,7 +81,7 @@ def hold_out_positives(Y: Any, share: float = 0.2, *, random_state: Any = None) 
     return select_cells(positives, ~held_out), select_cells(positives, held_out)
 
 
-def label_propensities(Y: Any, A: float = 0.55, B: float = 1.5) -> NDArray[np.float64]:
+def label_propensities(Y: LabelsLike, A: float = 0.55, B: float = 1.5) -> NDArray[np.float64]:
     """Estimate the probability that a positive of each label is observed.
 
     p_l = 1 / (1 + C exp(−A log(N_l + B))), C = (log N − 1)(B + 1)^A, for a label with N_l of N positives.
@@ -104,7 +105,7 @@ def _draw_positives(labels: Labels, chance: NDArray[np.float64], rng: np.random.
     return sp.csr_array((np.ones(drawn.nnz), drawn.indices, drawn.indptr), shape=drawn.shape)
 
 
-def hide_positives(Y: Any, keep: float, *, random_state: Any = None) -> sp.csr_array:
+def hide_positives(Y: LabelsLike, keep: float, *, random_state: RandomSeed = None) -> sp.csr_array:
     """Keep each positive with probability ``keep``; the others look like negatives.
 
     >>> hide_positives(np.ones((10, 10)), 0.2, random_state=0).nnz
@@ -115,7 +116,9 @@ def hide_positives(Y: Any, keep: float, *, random_state: Any = None) -> sp.csr_a
     return _draw_positives(labels, chance, check_random_state(random_state))
 
 
-def hide_by_propensity(Y: Any, A: float = 0.55, B: float = 1.5, *, random_state: Any = None) -> sp.csr_array:
+def hide_by_propensity(
+    Y: LabelsLike, A: float = 0.55, B: float = 1.5, *, random_state: RandomSeed = None
+) -> sp.csr_array:
     """Keep each positive with the propensity of its label, so that rare labels lose most.
 
     >>> Y = np.ones((50, 1))

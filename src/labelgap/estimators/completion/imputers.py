@@ -20,6 +20,7 @@ from labelgap.estimators.completion.completion_path import RowSpace, factorize, 
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.losses import get_loss
 from labelgap.objectives.label_feature_matrix import Completion
+from labelgap.observations.arguments import MatrixLike, RandomSeed
 from labelgap.runtime import multithreaded_blas, threads
 from labelgap.solvers import Status
 
@@ -39,7 +40,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
     n_iter_: int
     status_: str
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: MatrixLike, y: Any = None) -> Self:
         """Learn from rows X (n×d, NaN where missing); y is ignored."""
         self._check_parameters()
         rows = check_array(X, estimator=self, input_name="X", **ROW_CHECKS)
@@ -56,7 +57,7 @@ class Imputer(OneToOneFeatureMixin, TransformerMixin, BaseEstimator, ABC):
             warnings.warn(message, ConvergenceWarning, stacklevel=2)
         return self
 
-    def transform(self, X: Any) -> NDArray[np.float64]:
+    def transform(self, X: MatrixLike) -> NDArray[np.float64]:
         """Return X with its missing cells filled."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, **ROW_CHECKS)
@@ -296,7 +297,7 @@ class EMImputer(Imputer):
         conditional_covariances: bool = True,
         tol: float = 1e-3,
         max_iter: int = 500,
-        random_state: Any = None,
+        random_state: RandomSeed = None,
         n_jobs: int | None = None,
     ) -> None:
         self.n_components = n_components

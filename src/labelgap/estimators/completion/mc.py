@@ -27,6 +27,7 @@ from labelgap.losses import Loss, get_loss
 from labelgap.objectives.factored import append_constant
 from labelgap.objectives.label_feature_matrix import Completion
 from labelgap.observations import Labels
+from labelgap.observations.arguments import MatrixLike
 from labelgap.runtime import progress, threads
 from labelgap.solvers import Fit, Status
 
@@ -87,12 +88,12 @@ class CompletionEstimator(MultiLabelEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
-    def fit_transform(self, X: Any, y: Any, observed: Any = None) -> NDArray:
+    def fit_transform(self, X: MatrixLike, y: Any, observed: MatrixLike | None = None) -> NDArray:
         """Fit, and return the completed training rows: X where it is known, ``features_`` elsewhere."""
         features = self.fit(X, y, observed).features_
         return KnownCellsOfRows(self._check_rows(X), self.absent_features).copy_into(features)
 
-    def transform(self, X: Any) -> NDArray:
+    def transform(self, X: MatrixLike) -> NDArray:
         """Return completed rows: X where it is known, the best fit in the learned row space elsewhere."""
         check_is_fitted(self)
         X = self._check_rows(X)
