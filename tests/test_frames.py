@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array_api_strict
 import numpy as np
 import pandas as pd
 import pytest
@@ -56,6 +57,15 @@ def test_polars_in_polars_out():
         assert isinstance(predicted, pl.DataFrame)
         assert predicted.columns == NAMES
         assert set(predicted.dtypes) == {kind}
+
+
+def test_arrays_of_the_array_api():
+    Y = np.array(STATES, float)
+    X, known = array_api_strict.asarray(FEATURES), array_api_strict.asarray(~np.isnan(Y))
+    model = LEML(2, alpha=0.01, random_state=0).fit(X, array_api_strict.asarray(np.nan_to_num(Y)), observed=known)
+    expected = LEML(2, alpha=0.01, random_state=0).fit(FEATURES, Y)
+    assert np.array_equal(model.decision_function(X), expected.decision_function(FEATURES))
+    assert model.score(X, array_api_strict.asarray(Y)) == expected.score(FEATURES, Y)
 
 
 def test_names_of_labels():

@@ -33,6 +33,7 @@ from labelgap.losses import LOSSES, Loss
 from labelgap.metrics.batch import Batch
 from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
 from labelgap.observations.arguments import LabelsLike, MatrixLike
+from labelgap.observations.frames import read_array
 from labelgap.observations.labels import check_distinct_names
 from labelgap.persistence import write_model
 from labelgap.runtime import n_threads, progress, threads
@@ -459,7 +460,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         with np.errstate(over="ignore"):
             return validate_data(
                 self,
-                check_sparse_indices("X", X),
+                check_sparse_indices("X", read_array(X)),
                 reset=reset,
                 accept_sparse="csr",
                 dtype=np.dtype(self.dtype).type,

@@ -1,4 +1,4 @@
-"""Data frames of pandas and polars: as arrays, and back.
+"""Data frames of pandas and polars as arrays, and back; arrays of other libraries.
 
 Neither package is imported before the user passes one of its frames.
 """
@@ -31,6 +31,24 @@ def get_frame_package(value: Any) -> FramePackage:
         return ""
     package = type(value).__module__.partition(".")[0]
     return "polars" if package == "polars" else "pandas" if hasattr(value, "iloc") else ""
+
+
+def read_array(values: Any) -> Any:
+    """Return an array of another library of the array API as a NumPy array, and anything else unchanged.
+
+    It is read through DLPack, since some libraries have no ``__array__``.
+
+    >>> import array_api_strict
+    >>> read_array(array_api_strict.ones(2))
+    array([1., 1.])
+    """
+    if (
+        isinstance(values, np.ndarray)
+        or not hasattr(values, "__array_namespace__")
+        or not hasattr(values, "__dlpack__")
+    ):
+        return values
+    return np.from_dlpack(values)
 
 
 def read_frame(frame: Any) -> FrameValues:

@@ -25,7 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 
-from labelgap.observations.frames import FramePackage, get_frame_package, make_frame, read_frame
+from labelgap.observations.frames import FramePackage, get_frame_package, make_frame, read_array, read_frame
 from labelgap.observations.sparse_indices import check_sparse_indices
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class LabelPatterns(NamedTuple):
 
 def read_mask(observed: Any, shape: tuple[int, int]) -> sp.csr_array | None:
     """Return the known cells of a mask, or None if all cells are known."""
-    mask = check_sparse_indices("observed", observed) if sp.issparse(observed) else np.asarray(observed)
+    mask = check_sparse_indices("observed", observed) if sp.issparse(observed) else np.asarray(read_array(observed))
     if tuple(mask.shape) != tuple(shape):
         raise ValueError(
             f"observed has shape {tuple(mask.shape)} and Y has {tuple(shape)}; pass one flag for each cell of Y."
@@ -314,7 +314,7 @@ def read_sparse_labels(Y: Any, observed: Any, absent: Absent) -> LabelPatterns:
 
 def _convert_to_array(Y: Any) -> NDArray:
     try:
-        return np.asarray(Y)
+        return np.asarray(read_array(Y))
     except ValueError as error:
         raise ValueError(f"Y is not a matrix: its rows differ in length. {_BINARIZER}") from error
 
