@@ -210,7 +210,7 @@ def test_predictions_run_on_the_device(cls, monkeypatch, tmp_path, recwarn):
 
 
 def test_recommendations_on_the_device():
-    Y = np.tile(DATA.Y, (1, 9))  # as many labels as a prediction on a device needs
+    Y = np.tile(DATA.Y.toarray(), (1, 9))  # as many labels as a prediction on a device needs
     ours = OneClassMF(K, dtype="float64", random_state=0, device="cpu").fit(None, Y)
     calls = [("recommend", np.arange(N), 4), ("similar_labels", np.arange(70), 3), ("predict_topk", None, 3)]
     expected = [getattr(ours, name)(ids, k) for name, ids, k in calls]

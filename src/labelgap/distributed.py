@@ -102,10 +102,10 @@ def check_versions(client: Any) -> None:
 
     def get_version() -> str | None:  # sent as code, for processes that may not have this module
         try:
-            import labelgap
+            from labelgap import __version__ as version
         except ImportError:
             return None
-        return labelgap.__version__
+        return version
 
     versions = {f"the worker {worker}": version for worker, version in client.run(get_version).items()}
     if not versions:

@@ -452,8 +452,9 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         return get_backend(self.device if self._uses_device else "cpu")
 
     def _prediction_kernels(self, n: int) -> Backend:
-        """Return the backend that predicts n rows: that of fits, but the CPU for few rows and after a cluster."""
-        return get_backend() if n < MIN_DEVICE_ROWS or self.device == "dask" else self._kernels()
+        """Return the backend that predicts n rows: that of fits if it predicts and rows are many, else the CPU."""
+        backend = self._kernels()
+        return backend if backend.predicts and n >= MIN_DEVICE_ROWS else get_backend()
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
         # SciPy's products and our kernels both need CSR. Values that overflow are reported as infinity below.

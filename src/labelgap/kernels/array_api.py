@@ -47,6 +47,8 @@ class ArrayBackend:
     array([[2.]])
     """
 
+    predicts = False
+
     def __init__(self, xp: Any, device: Any = None, host: Any = None) -> None:
         self.xp, self.device, self.host = xp, device, host
 

@@ -57,6 +57,8 @@ class Backend(Protocol):
     rankings. Sums over cells are float64 for any type of the arrays. Ties in a ranking go to the lower index.
     """
 
+    predicts: bool  # whether predictions of many rows run on it
+
     def array(self, values: Any, dtype: Any) -> Any:
         """Copy a dense array to the device."""
 

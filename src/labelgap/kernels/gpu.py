@@ -131,6 +131,8 @@ class TorchBackend(ArrayBackend):
         Whether products inside conjugate gradients read float32 arrays as bfloat16; by default on a GPU.
     """
 
+    predicts = True
+
     def __init__(self, device: str = "cuda", coarse: bool | None = None) -> None:
         self.torch = import_optional("torch", "gpu")
         xp = array_api_compat.array_namespace(self.torch.zeros(0))

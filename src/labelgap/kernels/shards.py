@@ -215,6 +215,8 @@ class ShardedBackend:
     array([1., 1., 1.])
     """
 
+    predicts = False
+
     def __init__(self, inner: Backend, count: int) -> None:
         self.inner, self.count = inner, count
         self.on_shards = inner  # the backend of the shards, if they are elsewhere than arrays over labels
