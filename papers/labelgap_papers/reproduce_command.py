@@ -23,7 +23,7 @@ from labelgap_papers.experiments import (
 )
 from labelgap_papers.reports import plot_report, print_report, read_files, read_rows, write_json, write_summary
 from labelgap_papers.run_all import parse_budget, run_all
-from labelgap_papers.study import Study, without_unused_rank
+from labelgap_papers.study import Study, normalize_setting
 
 __all__ = [
     "format_command",
@@ -82,7 +82,7 @@ def reproduce_all(
     seconds = parse_budget(budget) if budget else math.inf
     experiments = find_experiments(names) if names else list(list_experiments().values())
     options = make_options(filters)
-    measured = {without_unused_rank(row.setting) for row in read_files(folder) if row.values}
+    measured = {normalize_setting(row.setting) for row in read_files(folder) if row.values}
     progress = run_all(
         experiments,
         options,
