@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
@@ -33,6 +34,7 @@ from labelgap_papers.experiments import (
 from labelgap_papers.journal import compute_version
 from labelgap_papers.paper_methods import METHODS
 from labelgap_papers.run_all import JOURNAL, format_seconds, replay
+from labelgap_papers.study import normalize_setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,8 +142,12 @@ def read_rows(folder: Path) -> list[TableRow]:
 
     Of duplicates, the row of the current code counts, and among those the one with the most seeds.
     """
+    return _keep_best([*read_files(folder), *replay(list(list_experiments().values()), folder)])
+
+
+def _keep_best(rows: Iterable[TableRow]) -> list[TableRow]:
     best: dict[tuple, TableRow] = {}
-    for row in [*read_files(folder), *replay(list(list_experiments().values()), folder)]:
+    for row in rows:
         key = (row.experiment, row.setting, row.metric)
         if row.values and (key not in best or _rank_row(row) >= _rank_row(best[key])):
             best[key] = row
@@ -170,6 +176,8 @@ TOLERANCES = {"AUC": 0.01, "label error": 1.5, "imputation error": 0.03}
 POINT = 1.0  # tolerance of P@k and nDCG@k
 HAMMING_TOLERANCE_SHARE = 0.05
 ROUNDING = 1e-9
+TOTAL = re.compile(r"^Of [\d,]+ published numbers .*$", re.MULTILINE)
+README_MARKS = re.compile("(<!-- papers -->)(.*?)(<!-- /papers -->)", re.DOTALL)
 _HEADER = """# The papers' numbers and ours
 
 `labelgap reproduce --all --folder {folder}` makes every missing fit, cheapest per number first, and writes this page;
@@ -237,29 +245,59 @@ def is_reached(metric: str, paper: float, ours: float) -> bool:
 
 
 def write_summary(folder: Path) -> Path:
-    """Write the summary of a folder of results to its README.md, and return the path of that file."""
+    """Write the summary of a folder of results to its README.md, and return the path of that file.
+
+    The README.md two folders above gets its sentence about all numbers, if it has marks for it.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"--summary {folder} is not a folder; pass one with files that --json wrote.")
-    path = folder / "README.md"
+    path, text = folder / "README.md", summarize(read_rows(folder), folder.as_posix())
     with write_atomically(path) as stream:
-        stream.write(summarize(read_rows(folder), folder.as_posix()).encode())
+        stream.write(text.encode())
+    _update_readme(path.resolve(), text)
     return path
 
 
-def summarize(rows: Iterable[TableRow], folder: str = "FOLDER") -> str:
+def _update_readme(page: Path, text: str) -> None:
+    """Put the page's sentence about all numbers between the marks of the README above, if it has them."""
+    readme, (total,) = page.parents[2] / "README.md", TOTAL.findall(text)
+    content = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    sentence = total[0].lower() + total[1:].replace(
+        "reached", f"[reached]({page.relative_to(readme.parent).as_posix()})"
+    )
+    updated = README_MARKS.sub(lambda found: f"{found[1]}{sentence}{found[3]}", content)
+    if updated != content:
+        with write_atomically(readme) as stream:
+            stream.write(updated.encode())
+
+
+def summarize(rows: Sequence[TableRow], folder: str = "FOLDER") -> str:
     """Return the summary page in Markdown: counts per experiment, then the numbers that are not reached."""
     experiments = list_experiments().values()
-    measured = [row for row in rows if row.paper is not None and row.values and is_comparable(row.metric)]
-    rows_of = {e.name: [row for row in measured if row.experiment == e.name] for e in experiments}
     numbers_of = {
         e.name: [n for n in e.numbers if n.value is not None and is_comparable(n.metric)] for e in experiments
     }
+    measured = _keep_best([*_share_rows(rows, numbers_of), *rows])
+    measured = [row for row in measured if row.paper is not None and is_comparable(row.metric)]
+    rows_of = {e.name: [row for row in measured if row.experiment == e.name] for e in experiments}
     lines = [_summarize_experiment(e, numbers_of[e.name], rows_of[e.name]) for e in experiments]
     published, all_rows = sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part]
     header = _HEADER.format(folder=folder, journal=JOURNAL, total=format_total(published, all_rows))
     sections = [_list_shortfalls(e.name, rows_of[e.name]) for e in experiments]
     total = f"| **all** | | {_format_counts(published, all_rows)} |"
     return header + "\n".join([*lines, total]) + "\n" + "".join(sections) + _list_elsewhere()
+
+
+def _share_rows(rows: Iterable[TableRow], numbers_of: dict[str, list[PublishedNumber]]) -> Iterator[TableRow]:
+    """Yield each row once more for every number of another experiment that is of the same fit and metric."""
+    places: dict[tuple[Setting, str], list[tuple[str, PublishedNumber]]] = {}
+    for name, numbers in numbers_of.items():
+        for number in numbers:
+            places.setdefault((normalize_setting(number.setting), number.metric), []).append((name, number))
+    for row in rows:
+        for name, number in places.get((normalize_setting(row.setting), row.metric), ()):
+            if name != row.experiment:
+                yield replace(row, experiment=name, setting=number.setting, paper=number.value)
 
 
 def format_total(published: int, rows: Sequence[TableRow]) -> str:
