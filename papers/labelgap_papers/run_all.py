@@ -96,9 +96,11 @@ def _count_left(progress: Progress, waiting: Iterable[Key], journal: Journal) ->
     progress.left, progress.seconds_left = len(estimates), sum(estimates)
 
 
-def replay(experiments: Sequence[Experiment], folder: Path, seeds: int | None = None) -> list[TableRow]:
+def replay(
+    experiments: Sequence[Experiment], folder: Path, options: RunOptions | None = None, seeds: int | None = None
+) -> list[TableRow]:
     """Return the rows of all measurements in the journal of a folder."""
-    return _walk(experiments, Replay(RunOptions(), journal=Journal(folder / JOURNAL)), seeds)
+    return _walk(experiments, Replay(options or RunOptions(), journal=Journal(folder / JOURNAL)), seeds)
 
 
 def _walk(experiments: Sequence[Experiment], study: Study, seeds: int | None) -> list[TableRow]:

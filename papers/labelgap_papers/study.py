@@ -72,7 +72,7 @@ class Study:
 
     def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
         """Return a published number next to ours; None if the dataset is unavailable."""
-        setting = number.setting
+        setting = self.choose_split(number).setting
         row = TableRow(experiment, setting, number.metric, number.value)
         if setting.method not in METHODS:
             return row
@@ -80,6 +80,12 @@ class Study:
             return None
         measurements = self.measure_seeds(lambda seed: [self.measure(setting, seed)])
         return row.with_measurements([first for (first,) in measurements]) if measurements else None
+
+    def choose_split(self, number: PublishedNumber) -> PublishedNumber:
+        """Return the number with the split of the options, if its dataset can be split."""
+        if self.options.split == "given" or number.setting.dataset in {*CELL_SOURCES, *INTERACTIONS}:
+            return number
+        return replace(number, setting=replace(number.setting, split="random"))
 
     def measure_seeds(self, measure: Callable[[int], list[Measurement]]) -> list[list[Measurement]]:
         """Return the measurements of each seed."""
@@ -177,7 +183,8 @@ class FitPlan(Study):
 
     def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
         """Count the number, unless it is a time or none is printed, and return a row that means nothing."""
-        self.counts[normalize_setting(number.setting)] += number.value is not None and number.metric != "seconds"
+        setting = normalize_setting(self.choose_split(number).setting)
+        self.counts[setting] += number.value is not None and number.metric != "seconds"
         return super().compare(experiment, number)
 
     def estimate_cost(self, key: Key) -> float:
