@@ -270,7 +270,8 @@ def normalize_setting(setting: Setting) -> Setting:
     if method is None:
         return setting
     name = next(name for name, other in METHODS.items() if other.fit is method.fit)
-    return replace(setting, method=name, **({} if method.ranked else {"k": None, "k_ratio": None}))
+    setting = replace(setting, method=name)
+    return setting if method.ranked else replace(setting, k=None, k_ratio=None)
 
 
 def list_twins(setting: Setting) -> list[Setting]:

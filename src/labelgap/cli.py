@@ -669,11 +669,13 @@ def reproduce(
             reproduce_command.print_experiments()
             raise typer.Exit(0 if show_list else 2)
         if run_all:
-            options = {"folder": folder, "seeds": seeds, "budget": budget, "random_splits": random_splits}
-            interrupted = reproduce_command.reproduce_all(names, filters, **options)
+            interrupted = reproduce_command.reproduce_all(
+                names, filters, folder=folder, seeds=seeds, budget=budget, random_splits=random_splits
+            )
         else:
-            options = {"seeds": seeds, "quick": quick, "json": json, "plot": plot, "random_splits": random_splits}
-            interrupted = reproduce_command.reproduce(names, filters, **options)
+            interrupted = reproduce_command.reproduce(
+                names, filters, seeds=seeds, quick=quick, json=json, plot=plot, random_splits=random_splits
+            )
     if interrupted:
         raise typer.Exit(130)
 
