@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 from labelgap.cli import app
 from labelgap_papers import RunOptions, list_experiments
 from labelgap_papers.experiments import Report, TableRow, read_elsewhere
-from labelgap_papers.reports import is_reached, read_rows, summarize, write_json
+from labelgap_papers.reports import README_MARKS, TOTAL, is_reached, read_rows, summarize, write_json
 
 REPOSITORY = list_experiments()["repository/table-1"]
 
@@ -121,3 +122,22 @@ def test_numbers_of_datasets_that_cannot_be_had_are_recorded_apart():
     assert "| leml | autofood | 598 |" in page
     count = sum(value is not None for _, _, value in numbers)
     assert f"{count:,} further published numbers" in page
+
+
+def test_the_readme_above_has_the_sentence_about_all_numbers(tmp_path):
+    folder = tmp_path / "docs" / "results"
+    folder.mkdir(parents=True)
+    write(measured(0.0), folder / "a.json")
+    readme = tmp_path / "README.md"
+    readme.write_text("# A\n- <!-- papers -->of 1<!-- /papers -->\n")
+    assert summary(folder).exit_code == 0
+    line = readme.read_text().splitlines()[1]
+    assert line.startswith("- <!-- papers -->of 2,")
+    assert "120 of these are [reached](docs/results/README.md)" in line
+
+
+def test_the_readme_agrees_with_the_page_of_results():
+    root = Path(__file__).parents[1]
+    (total,) = TOTAL.findall((root / "docs/results/README.md").read_text(encoding="utf-8"))
+    line = README_MARKS.search((root / "README.md").read_text(encoding="utf-8"))[2]
+    assert line.replace("[reached](docs/results/README.md)", "reached")[1:] == total[1:]

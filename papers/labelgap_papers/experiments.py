@@ -152,6 +152,8 @@ class TableRow:
 class RunOptions:
     """Filters of settings and the number of seeds; an empty filter accepts every setting.
 
+    With ``split="random"``, datasets with a split of their own are split at random, by each seed anew.
+
     >>> options = RunOptions(datasets=("bibtex",), ratios=(0.4,))
     >>> options.accepts(Setting("bibtex", "LEML", "squared", k_ratio=0.2))
     False
@@ -163,6 +165,7 @@ class RunOptions:
     ratios: tuple[float, ...] = ()
     observed: tuple[float, ...] = ()
     seeds: int = 1
+    split: Literal["given", "random"] = "given"
 
     def accepts(self, setting: Setting) -> bool:
         """Return whether a setting passes all filters; a setting without k/L passes every filter of k/L."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,14 +18,15 @@ from labelgap.baselines import CPLST, CSSP, LPSR, PLST, WSABIE, BayesianCS, Comp
 from labelgap.estimators import LEML, BinaryRelevance
 from labelgap.model_selection import select
 from labelgap.observations import Labels
+from labelgap_papers.experiments import Setting
 
 
 @dataclass(frozen=True)
 class Task:
     """Training data and the parameters that the setting fixes; the others are chosen by validation on these data.
 
-    ``X`` is None if rows have no features. ``tuned_params`` are the parameters chosen for the method that
-    :attr:`PaperMethod.params_of` names. ``dataset`` is its name, for methods with published parameters.
+    ``X`` is None if rows have no features. ``tuned_params`` are the parameters chosen for another setting, see
+    :class:`PaperMethod`. ``dataset`` is its name, for methods with published parameters.
     """
 
     X: Any
@@ -51,22 +52,40 @@ class MethodFit(NamedTuple):
 
 
 class PaperMethod(NamedTuple):
-    """A fit function, whether its result depends on the rank k, and the method whose parameters it reuses."""
+    """A fit function, whether its result depends on the rank k, and the fit whose parameters it reuses.
+
+    That is the fit of the method ``params_of``, or with all labels known that of the rank ``params_ratio`` · L if the
+    rank is larger: the best penalty hardly depends on the rank, and a search at a large rank takes long.
+    """
 
     fit: Callable[[Task], MethodFit]
     ranked: bool
     params_of: str | None = None
+    params_ratio: float | None = None
+
+    def find_source(self, setting: Setting) -> Setting | None:
+        """Return the setting whose parameters are those of another setting of this method; None if it has its own.
+
+        >>> method = PaperMethod(lambda task: MethodFit(None, {}, 0.0), ranked=True, params_ratio=0.2)
+        >>> method.find_source(Setting("bibtex", "LEML", "squared", k_ratio=0.6)).k_ratio
+        0.2
+        """
+        if self.params_of is not None:
+            return replace(setting, method=self.params_of)
+        if self.params_ratio is None or setting.observed < 1 or (setting.k_ratio or 0.0) <= self.params_ratio:
+            return None
+        return replace(setting, k_ratio=self.params_ratio)
 
 
 METHODS: dict[str, PaperMethod] = {}
 
 
 def register_method(
-    name: str, *, ranked: bool = True, params_of: str | None = None
+    name: str, *, ranked: bool = True, params_of: str | None = None, params_ratio: float | None = None
 ) -> Callable[[Callable[[Task], MethodFit]], Callable]:
     """Register the decorated function as the fit function of a method.
 
-    ``params_of`` names a method whose chosen parameters become ``task.tuned_params``, which avoids a second search.
+    Parameters that were chosen elsewhere, by ``params_of`` or ``params_ratio``, become ``task.tuned_params``.
 
     >>> @register_method("nothing", ranked=False)
     ... def fit_nothing(task):
@@ -76,7 +95,7 @@ def register_method(
     """
 
     def register(fit: Callable[[Task], MethodFit]) -> Callable[[Task], MethodFit]:
-        METHODS[name] = PaperMethod(fit, ranked, params_of)
+        METHODS[name] = PaperMethod(fit, ranked, params_of, params_ratio)
         return fit
 
     return register
@@ -111,9 +130,12 @@ def fit_on_all(estimator: Any, params: dict[str, Any], task: Task) -> MethodFit:
 def choose_and_fit(
     estimator: Any, task: Task, *grids: Mapping[str, Sequence], patience: int | None = None
 ) -> MethodFit:
-    """Choose the parameters of one grid after the other on a fifth of the training rows, then fit on all rows."""
-    params: dict[str, Any] = {}
-    for grid in grids:
+    """Choose the parameters of one grid after the other on a fifth of the training rows, then fit on all rows.
+
+    Parameters that were chosen elsewhere are not chosen again.
+    """
+    params = dict(task.tuned_params)
+    for grid in grids if not params else ():
         params |= choose(estimator.set_params(**params), grid, task, patience)
     return fit_on_all(estimator, params, task)
 
@@ -121,7 +143,7 @@ def choose_and_fit(
 # --- methods that several papers compare ----------------------------------------------------------------------------
 
 # Grids run from strong to weak penalties: fits become slower as the penalty falls.
-LEML_ALPHAS = [2.0 ** (halves / 2) for halves in range(14, -13, -1)]
+LEML_ALPHAS = [2.0**power for power in range(7, -7, -1)]
 SVM_ALPHAS = [4.0**power for power in range(2, -10, -1)]
 REDUCTION_ALPHAS = [4.0**power for power in range(3, -7, -1)]
 BCS_ALPHAS = [4.0, 2.0, 1.0, 0.5, 0.25]  # few: scoring a row takes longer than a whole regression
@@ -132,11 +154,9 @@ WSABIE_ALPHAS = [0.0, 0.03, 0.1]
 LPSR_CLUSTERS = 32
 LPSR_NEAREST = 2
 FASTXML_TREES = 50
-FASTXML_VALIDATION_TREES = 20  # fewer trees favour penalties that are too strong for the whole forest
-FASTXML_ALPHAS = [2.0**power for power in range(2, -6, -1)]
 
 
-@register_method("LEML")
+@register_method("LEML", params_ratio=0.2)
 def fit_leml(task: Task) -> MethodFit:
     """Fit LEML with α chosen on a fifth of the training rows, then on all of them.
 
@@ -150,13 +170,13 @@ def fit_leml(task: Task) -> MethodFit:
     with warnings.catch_warnings():
         if task.iterations is not None:  # the paper stops there, converged or not
             warnings.simplefilter("ignore", ConvergenceWarning)
-        return choose_and_fit(estimator, task, {"alpha": LEML_ALPHAS}, patience=3)
+        return choose_and_fit(estimator, task, {"alpha": LEML_ALPHAS}, patience=2)
 
 
 @register_method("BR", ranked=False)
 def fit_binary_relevance(task: Task) -> MethodFit:
     """Fit one linear model per label with the loss of the setting."""
-    return choose_and_fit(BinaryRelevance(loss=task.loss), task, {"alpha": LEML_ALPHAS[::2]}, patience=3)
+    return choose_and_fit(BinaryRelevance(loss=task.loss), task, {"alpha": LEML_ALPHAS}, patience=3)
 
 
 @register_method("OneVsAll", ranked=False)
@@ -175,7 +195,7 @@ def _fit_reduction(estimator_class: type, alphas: Sequence[float], task: Task) -
 register_method("PLST")(partial(_fit_reduction, PLST, REDUCTION_ALPHAS))
 register_method("CPLST")(partial(_fit_reduction, CPLST, REDUCTION_ALPHAS))
 register_method("ML-CSSP")(partial(_fit_reduction, CSSP, REDUCTION_ALPHAS))
-register_method("BCS")(partial(_fit_reduction, BayesianCS, BCS_ALPHAS))
+register_method("BCS", params_ratio=0.2)(partial(_fit_reduction, BayesianCS, BCS_ALPHAS))
 
 
 @register_method("CS")
@@ -189,7 +209,7 @@ def fit_cs(task: Task) -> MethodFit:
     return fit_on_all(estimator, params, task)
 
 
-@register_method("WSABIE")
+@register_method("WSABIE", params_ratio=0.4)
 def fit_wsabie(task: Task) -> MethodFit:
     """Fit WSABIE: choose the learning rate, then the weight decay; its paper does not use these datasets."""
     estimator = WSABIE(min(task.n_components, WSABIE_MAX_COMPONENTS), random_state=task.seed)
@@ -214,22 +234,14 @@ def fit_lpsr(task: Task) -> MethodFit:
 
 @register_method("FastXML", ranked=False)
 def fit_fastxml(task: Task) -> MethodFit:
-    """Fit the paper's forest of 50 trees."""
-    return _fit_forest(task, FASTXML_TREES)
+    """Fit FastXML with the number of trees, rows per leaf and the constant feature that are published (50, 10 and 1).
+
+    The published C_δ = 1 is for rows of any length; rows of length one have the estimator's own α = ½.
+    """
+    return fit_on_all(FastXML(FASTXML_TREES, random_state=task.seed), {}, task)
 
 
 @register_method("FastXML-1", ranked=False)
 def fit_fastxml_tree(task: Task) -> MethodFit:
     """Fit the first tree of the forest."""
-    return _fit_forest(task, 1)
-
-
-def _fit_forest(task: Task, n_trees: int) -> MethodFit:
-    """Fit FastXML with a penalty chosen by a smaller forest.
-
-    The number of trees, rows per leaf and the constant feature are the published ones (50, 10 and 1). The published
-    C_δ = 1 is for rows of any length; here rows have length one.
-    """
-    estimator = FastXML(FASTXML_VALIDATION_TREES, random_state=task.seed)
-    params = choose(estimator, {"alpha": FASTXML_ALPHAS}, task, patience=2) | {"n_estimators": n_trees}
-    return fit_on_all(estimator, params, task)
+    return fit_on_all(FastXML(1, random_state=task.seed), {}, task)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
@@ -25,6 +26,7 @@ from labelgap_papers.experiments import (
     Experiment,
     PublishedNumber,
     Report,
+    RunOptions,
     Setting,
     TableRow,
     list_experiments,
@@ -33,6 +35,7 @@ from labelgap_papers.experiments import (
 from labelgap_papers.journal import compute_version
 from labelgap_papers.paper_methods import METHODS
 from labelgap_papers.run_all import JOURNAL, format_seconds, replay
+from labelgap_papers.study import normalize_setting
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,8 +143,12 @@ def read_rows(folder: Path) -> list[TableRow]:
 
     Of duplicates, the row of the current code counts, and among those the one with the most seeds.
     """
+    return _keep_best([*read_files(folder), *replay(list(list_experiments().values()), folder)])
+
+
+def _keep_best(rows: Iterable[TableRow]) -> list[TableRow]:
     best: dict[tuple, TableRow] = {}
-    for row in [*read_files(folder), *replay(list(list_experiments().values()), folder)]:
+    for row in rows:
         key = (row.experiment, row.setting, row.metric)
         if row.values and (key not in best or _rank_row(row) >= _rank_row(best[key])):
             best[key] = row
@@ -170,6 +177,9 @@ TOLERANCES = {"AUC": 0.01, "label error": 1.5, "imputation error": 0.03}
 POINT = 1.0  # tolerance of P@k and nDCG@k
 HAMMING_TOLERANCE_SHARE = 0.05
 ROUNDING = 1e-9
+MAX_RANDOM_SPLITS = 10
+TOTAL = re.compile(r"^Of [\d,]+ published numbers .*$", re.MULTILINE)
+README_MARKS = re.compile("(<!-- papers -->)(.*?)(<!-- /papers -->)", re.DOTALL)
 _HEADER = """# The papers' numbers and ours
 
 `labelgap reproduce --all --folder {folder}` makes every missing fit, cheapest per number first, and writes this page;
@@ -237,29 +247,68 @@ def is_reached(metric: str, paper: float, ours: float) -> bool:
 
 
 def write_summary(folder: Path) -> Path:
-    """Write the summary of a folder of results to its README.md, and return the path of that file."""
+    """Write the summary of a folder of results to its README.md, and return the path of that file.
+
+    The README.md two folders above gets its sentence about all numbers, if it has marks for it.
+    """
     if not folder.is_dir():
         raise FileNotFoundError(f"--summary {folder} is not a folder; pass one with files that --json wrote.")
-    path = folder / "README.md"
+    experiments, options = list(list_experiments().values()), RunOptions(split="random")
+    random_rows = replay(experiments, folder, options, seeds=MAX_RANDOM_SPLITS)
+    path, text = folder / "README.md", summarize(read_rows(folder), folder.as_posix(), random_rows)
     with write_atomically(path) as stream:
-        stream.write(summarize(read_rows(folder), folder.as_posix()).encode())
+        stream.write(text.encode())
+    _update_readme(path.resolve(), text)
     return path
 
 
-def summarize(rows: Iterable[TableRow], folder: str = "FOLDER") -> str:
-    """Return the summary page in Markdown: counts per experiment, then the numbers that are not reached."""
+def _update_readme(page: Path, text: str) -> None:
+    """Put the page's sentence about all numbers between the marks of the README above, if it has them."""
+    readme, (total,) = page.parents[2] / "README.md", TOTAL.findall(text)
+    content = readme.read_text(encoding="utf-8") if readme.is_file() else ""
+    sentence = total[0].lower() + total[1:].replace(
+        "reached", f"[reached]({page.relative_to(readme.parent).as_posix()})"
+    )
+    updated = README_MARKS.sub(lambda found: f"{found[1]}{sentence}{found[3]}", content)
+    if updated != content:
+        with write_atomically(readme) as stream:
+            stream.write(updated.encode())
+
+
+def summarize(rows: Sequence[TableRow], folder: str = "FOLDER", random_rows: Iterable[TableRow] = ()) -> str:
+    """Return the summary page in Markdown: counts per experiment, then the numbers that are not reached.
+
+    ``random_rows`` are rows on random splits, which are shown beside numbers that the given split does not reach.
+    """
     experiments = list_experiments().values()
-    measured = [row for row in rows if row.paper is not None and row.values and is_comparable(row.metric)]
-    rows_of = {e.name: [row for row in measured if row.experiment == e.name] for e in experiments}
     numbers_of = {
         e.name: [n for n in e.numbers if n.value is not None and is_comparable(n.metric)] for e in experiments
+    }
+    measured = _keep_best([*_share_rows(rows, numbers_of), *rows])
+    published_of = {name: {(n.setting, n.metric) for n in numbers} for name, numbers in numbers_of.items()}
+    rows_of = {
+        name: [row for row in measured if row.experiment == name and (row.setting, row.metric) in numbers]
+        for name, numbers in published_of.items()
     }
     lines = [_summarize_experiment(e, numbers_of[e.name], rows_of[e.name]) for e in experiments]
     published, all_rows = sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part]
     header = _HEADER.format(folder=folder, journal=JOURNAL, total=format_total(published, all_rows))
-    sections = [_list_shortfalls(e.name, rows_of[e.name]) for e in experiments]
+    splits = {(row.experiment, normalize_setting(row.setting), row.metric): row for row in random_rows if row.values}
+    sections = [_list_shortfalls(e.name, rows_of[e.name], splits) for e in experiments]
     total = f"| **all** | | {_format_counts(published, all_rows)} |"
     return header + "\n".join([*lines, total]) + "\n" + "".join(sections) + _list_elsewhere()
+
+
+def _share_rows(rows: Iterable[TableRow], numbers_of: dict[str, list[PublishedNumber]]) -> Iterator[TableRow]:
+    """Yield each row once more for every number of another experiment that is of the same fit and metric."""
+    places: dict[tuple[Setting, str], list[tuple[str, PublishedNumber]]] = {}
+    for name, numbers in numbers_of.items():
+        for number in numbers:
+            places.setdefault((normalize_setting(number.setting), number.metric), []).append((name, number))
+    for row in rows:
+        for name, number in places.get((normalize_setting(row.setting), row.metric), ()):
+            if name != row.experiment:
+                yield replace(row, experiment=name, setting=number.setting, paper=number.value)
 
 
 def format_total(published: int, rows: Sequence[TableRow]) -> str:
@@ -301,8 +350,11 @@ def _row_is_reached(row: TableRow) -> bool:
     return is_reached(row.metric, row.paper, row.ours)
 
 
-def _list_shortfalls(experiment: str, rows: Sequence[TableRow]) -> str:
-    """Return a section with the missed numbers by method and dataset and the reason; empty if all are reached."""
+def _list_shortfalls(experiment: str, rows: Sequence[TableRow], splits: dict[tuple, TableRow]) -> str:
+    """Return a section with the missed numbers by method and dataset and the reason; empty if all are reached.
+
+    ``splits`` are rows on random splits by experiment, setting and metric.
+    """
 
     def method_and_dataset(row: TableRow) -> tuple[str, str]:
         return row.setting.method, row.setting.dataset
@@ -314,9 +366,23 @@ def _list_shortfalls(experiment: str, rows: Sequence[TableRow]) -> str:
     for (method, dataset), group in groupby(missed, method_and_dataset):
         shortfalls = [(compute_shortfall(r.metric, r.paper or 0.0, r.ours or 0.0), r) for r in group]
         worst, row = max(shortfalls, key=lambda pair: pair[0] / abs(pair[1].paper or 1.0))
-        why = _find_reason(experiment, dataset, method)
+        keys = [(experiment, normalize_setting(replace(r.setting, split="random")), r.metric) for _, r in shortfalls]
+        reasons = [_find_reason(experiment, dataset, method), _describe_splits([splits.get(key) for key in keys])]
+        why = "; ".join(filter(None, reasons)) or "not known"
         section += f"| {method} | {dataset} | {len(shortfalls)} | up to {worst:.4g} ({row.metric}) | {why} |\n"
     return section
+
+
+def _describe_splits(rows: Sequence[TableRow | None]) -> str:
+    """Return how many numbers are reached on random splits of the same sizes; empty if none was measured there."""
+    known = [row for row in rows if row is not None and row.paper is not None]
+    if not known:
+        return ""
+    n_reached, count = sum(map(_row_is_reached, known)), min(len(row.values) for row in known)
+    worst = max(known, key=lambda row: compute_shortfall(row.metric, row.paper or 0.0, row.ours or 0.0))
+    paper, ours, _ = _format_numbers(worst)
+    splits = f"on {count} random split{'s' * (count > 1)} of the same sizes"
+    return f"{splits}, {n_reached} of {len(known)} reached ({worst.metric} {ours}, paper {paper})"
 
 
 def _list_elsewhere() -> str:
@@ -335,7 +401,7 @@ def _find_reason(experiment: str, dataset: str, method: str) -> str:
         patterns = zip((experiment, dataset, method), reason[:3], strict=True)
         if all(fnmatchcase(value, pattern) for value, pattern in patterns):
             return reason.why
-    return "not known"
+    return ""
 
 
 @cache

@@ -23,7 +23,7 @@ from labelgap_papers.experiments import (
 )
 from labelgap_papers.reports import plot_report, print_report, read_files, read_rows, write_json, write_summary
 from labelgap_papers.run_all import parse_budget, run_all
-from labelgap_papers.study import Study, without_unused_rank
+from labelgap_papers.study import Study, normalize_setting
 
 __all__ = [
     "format_command",
@@ -52,10 +52,11 @@ def reproduce(
     quick: bool = False,
     json: Path | None = None,
     plot: Path | None = None,
+    random_splits: bool = False,
 ) -> bool:
     """Run experiments and print their tables; return whether Ctrl-C interrupted the run."""
     experiments = find_experiments(names)
-    options = make_options(filters, seeds, quick, experiments)
+    options = make_options(filters, seeds, quick, experiments, random_splits=random_splits)
     for name, path in (("--json", json), ("--plot", plot)):
         if path is not None and not path.absolute().parent.is_dir():
             folder = path.absolute().parent
@@ -74,15 +75,21 @@ def reproduce(
 
 
 def reproduce_all(
-    names: list[str], filters: dict[str, str], *, folder: Path, seeds: int | None = None, budget: str = ""
+    names: list[str],
+    filters: dict[str, str],
+    *,
+    folder: Path,
+    seeds: int | None = None,
+    budget: str = "",
+    random_splits: bool = False,
 ) -> bool:
     """Make the fits that a folder of results does not have, and write its page; return whether Ctrl-C interrupted."""
     if not folder.is_dir():
         raise FileNotFoundError(f"--folder {folder} is not a folder; create it first.")
     seconds = parse_budget(budget) if budget else math.inf
     experiments = find_experiments(names) if names else list(list_experiments().values())
-    options = make_options(filters)
-    measured = {without_unused_rank(row.setting) for row in read_files(folder) if row.values}
+    options = make_options(filters, random_splits=random_splits)
+    measured = {normalize_setting(row.setting) for row in read_files(folder) if row.values}
     progress = run_all(
         experiments,
         options,
@@ -167,6 +174,7 @@ def format_command(names: Sequence[str], options: RunOptions) -> list[str]:
     """
     filters = {name: value for name, value in vars(options).items() if isinstance(value, tuple) and value}
     words = [word for name, values in filters.items() for word in (f"--{name}", ",".join(map(str, values)))]
+    words += ["--random-splits"] * (options.split == "random")
     return ["labelgap", "reproduce", *names, *words, "--seeds", str(options.seeds)]
 
 
@@ -175,6 +183,7 @@ def make_options(
     seeds: int | None = None,
     quick: bool = False,
     experiments: Sequence[Experiment] = (),
+    random_splits: bool = False,
 ) -> RunOptions:
     """Return the options of the command line; filters and seeds of the user override those of ``quick``.
 
@@ -187,6 +196,8 @@ def make_options(
     chosen: dict[str, Any] = {**vars(_shared_quick_options(experiments) if quick else defaults)}
     if seeds is not None:
         chosen["seeds"] = seeds
+    if random_splits:
+        chosen["split"] = "random"
     for name, text in filters.items():
         if text:
             words = tuple(part.strip() for part in text.split(",") if part.strip())

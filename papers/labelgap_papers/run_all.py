@@ -46,8 +46,9 @@ def run_all(
     """Make the fits that the journal of a folder does not have, in the order of expected time per published number.
 
     Fits without any measurement come before those whose code has changed and those of ``measured`` settings, which
-    other files of the folder have. A fit that is not expected to end within the budget of seconds is left to another
-    run, and so is everything after Ctrl-C. A fit that fails is reported and skipped.
+    other files of the folder have; the first seed of every setting comes before the others. A fit that is not
+    expected to end within the budget of seconds is left to another run, and so is everything after Ctrl-C. A fit that
+    fails is reported and skipped.
     """
     journal, progress = Journal(folder / JOURNAL), Progress()
     plan = FitPlan(options, log, journal)
@@ -58,7 +59,9 @@ def run_all(
     new = {key for key in waiting if key not in journal.entries and key.setting not in measured}
     try:
         while waiting:
-            waiting.sort(key=lambda key: (key not in new, plan.counts[key.setting] == 0, plan.estimate_cost(key)))
+            waiting.sort(
+                key=lambda key: (key not in new, plan.counts[key.setting] == 0, key.seed, plan.estimate_cost(key))
+            )
             key = waiting[0]
             if time.monotonic() + journal.estimate(key) > deadline:
                 break
@@ -93,9 +96,11 @@ def _count_left(progress: Progress, waiting: Iterable[Key], journal: Journal) ->
     progress.left, progress.seconds_left = len(estimates), sum(estimates)
 
 
-def replay(experiments: Sequence[Experiment], folder: Path, seeds: int | None = None) -> list[TableRow]:
+def replay(
+    experiments: Sequence[Experiment], folder: Path, options: RunOptions | None = None, seeds: int | None = None
+) -> list[TableRow]:
     """Return the rows of all measurements in the journal of a folder."""
-    return _walk(experiments, Replay(RunOptions(), journal=Journal(folder / JOURNAL)), seeds)
+    return _walk(experiments, Replay(options or RunOptions(), journal=Journal(folder / JOURNAL)), seeds)
 
 
 def _walk(experiments: Sequence[Experiment], study: Study, seeds: int | None) -> list[TableRow]:

@@ -49,7 +49,6 @@ RELEASED_NOTE = (
 SLEEC_ALPHAS = [10.0**power for power in range(1, -5, -1)]
 SLEEC_NEIGHBORS = {"n_neighbors_embed": [50, 100, 250], "n_neighbors": [5, 10, 20, 40]}
 KNN_NEIGHBORS = [5, 10, 20, 40, 80]
-LOCAL_ALPHAS = LEML_ALPHAS[::2]  # every power of two: each candidate needs one fit per cluster
 
 
 @register_method("SLEEC", ranked=False)
@@ -78,7 +77,7 @@ def fit_knn(task: Task) -> MethodFit:
 def fit_local_leml(task: Task) -> MethodFit:
     """Fit LEML in SLEEC's clusters and dimension; one learner chooses α for all."""
     estimator = LocalLEML(**_ensemble_params(task), loss=task.loss, random_state=task.seed)
-    params = _choose_for_one_learner(estimator, {"alpha": LOCAL_ALPHAS}, task, patience=3)
+    params = _choose_for_one_learner(estimator, {"alpha": LEML_ALPHAS}, task, patience=3)
     return fit_on_all(estimator, params, task)
 
 

@@ -8,16 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from labelgap.datasets import Dataset, Interactions, load_dataset, load_interactions
-from labelgap_papers.experiments import Experiment, Measurement, PublishedNumber, RunOptions, Setting, TableRow
+from labelgap_papers.experiments import (
+    Experiment,
+    Measurement,
+    PublishedNumber,
+    RunOptions,
+    Setting,
+    TableRow,
+    list_experiments,
+)
 from labelgap_papers.journal import Journal, Key, compute_version
 from labelgap_papers.paper_methods import METHODS, MethodFit, Task
 from labelgap_papers.trials import CELL_SOURCES, CellSource, CellTrial, Trial, make_trial
@@ -64,7 +72,7 @@ class Study:
 
     def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
         """Return a published number next to ours; None if the dataset is unavailable."""
-        setting = number.setting
+        setting = self.choose_split(number).setting
         row = TableRow(experiment, setting, number.metric, number.value)
         if setting.method not in METHODS:
             return row
@@ -73,21 +81,28 @@ class Study:
         measurements = self.measure_seeds(lambda seed: [self.measure(setting, seed)])
         return row.with_measurements([first for (first,) in measurements]) if measurements else None
 
+    def choose_split(self, number: PublishedNumber) -> PublishedNumber:
+        """Return the number with the split of the options, if its dataset can be split."""
+        if self.options.split == "given" or number.setting.dataset in {*CELL_SOURCES, *INTERACTIONS}:
+            return number
+        return replace(number, setting=replace(number.setting, split="random"))
+
     def measure_seeds(self, measure: Callable[[int], list[Measurement]]) -> list[list[Measurement]]:
         """Return the measurements of each seed."""
         return [measure(seed) for seed in range(self.options.seeds)]
 
     def measure(self, setting: Setting, seed: int) -> Measurement:
         """Fit a setting and measure it on the test part; a setting that was measured before is not fitted again."""
-        setting = without_unused_rank(setting)
-        return self.record(Key(setting, seed), METHODS[setting.method].fit, partial(self._measure, setting, seed))[0]
+        setting = normalize_setting(setting)
+        method = METHODS[setting.method].fit
+        return self.record(Key(setting, seed), method, partial(self._measure, setting, seed))[0]
 
     def measure_growth(self, setting: Setting, seed: int) -> list[Measurement]:
         """Fit an ensemble of ``setting.learners``, and measure the ensembles of its first 1, 2, … learners.
 
         Each measurement has the size of the model in "MB" in addition to the metrics of :meth:`measure`.
         """
-        setting = without_unused_rank(setting)
+        setting = normalize_setting(setting)
         compute = partial(self._measure, setting, seed, growing=True)
         return self.record(Key(setting, seed, "growth"), METHODS[setting.method].fit, compute, setting.learners or 1)
 
@@ -105,15 +120,24 @@ class Study:
         return self.journal.entries[key].measurements
 
     def _measure(self, setting: Setting, seed: int, growing: bool = False) -> list[Measurement]:
-        other = METHODS[setting.method].params_of
-        tuned_params = {} if other is None else self.measure(replace(setting, method=other), seed).params
-        start, measurements = time.perf_counter(), []
+        """Fit a setting and return its measurements; those of settings that need the same fit are recorded."""
+        method = METHODS[setting.method]
+        source = method.find_source(setting)
+        tuned_params = {} if source is None else self.measure(source, seed).params
+        start = time.perf_counter()
         trial, result = self._fit(setting, seed, tuned_params)
-        counts = range(1, result.estimator.n_learners + 1) if growing else ()
-        for model in [take_first_learners(result.estimator, count) for count in counts] or [result.estimator]:
-            metrics = trial.measure(model, setting) | ({"MB": compute_megabytes(model)} if growing else {})
-            seconds = time.perf_counter() - start
-            measurements.append(Measurement(metrics, result.params, result.seconds, seconds))
+
+        def measure(model: Any, of: Setting) -> Measurement:
+            metrics = trial.measure(model, of) | ({"MB": compute_megabytes(model)} if growing else {})
+            return Measurement(metrics, result.params, result.seconds, time.perf_counter() - start)
+
+        if growing:
+            counts = range(1, result.estimator.n_learners + 1)
+            measurements = [measure(take_first_learners(result.estimator, count), setting) for count in counts]
+        else:
+            measurements = [measure(result.estimator, setting)]
+            for twin in list_twins(setting):
+                self.journal.add(Key(twin, seed), [measure(result.estimator, twin)], compute_version(method.fit))
         self._log_measurement(measurements[-1])
         return measurements
 
@@ -158,8 +182,9 @@ class FitPlan(Study):
     noting: bool = True
 
     def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
-        """Count the number and return a row that means nothing."""
-        self.counts[without_unused_rank(number.setting)] += 1
+        """Count the number, unless it is a time or none is printed, and return a row that means nothing."""
+        setting = normalize_setting(self.choose_split(number).setting)
+        self.counts[setting] += number.value is not None and number.metric != "seconds"
         return super().compare(experiment, number)
 
     def estimate_cost(self, key: Key) -> float:
@@ -231,10 +256,35 @@ def _raise_no_data(name: str) -> Any:
     raise ValueError(f"A replay does not load {name!r}.")
 
 
-def without_unused_rank(setting: Setting) -> Setting:
-    """Return a setting without its rank if the method does not use it; such settings share a fit."""
+def normalize_setting(setting: Setting) -> Setting:
+    """Return the setting whose fit several settings share.
+
+    It has no rank if the method does not use it, and the first of the names of the method.
+
+    >>> from labelgap_papers import list_experiments
+    >>> _ = list_experiments()  # registers the methods
+    >>> normalize_setting(Setting("bibtex", "OneVsAll", "squared", k=100))
+    Setting(dataset='bibtex', method='1-vs-All', loss='squared', ...k=None, ...)
+    """
     method = METHODS.get(setting.method)
-    return setting if method is None or method.ranked else replace(setting, k=None, k_ratio=None)
+    if method is None:
+        return setting
+    name = next(name for name, other in METHODS.items() if other.fit is method.fit)
+    setting = replace(setting, method=name)
+    return setting if method.ranked else replace(setting, k=None, k_ratio=None)
+
+
+def list_twins(setting: Setting) -> list[Setting]:
+    """Return the published settings that differ from a setting only in the treatment of test rows without labels."""
+    other: Literal["skip", "zero"] = "zero" if setting.empty == "skip" else "skip"
+    twin = replace(setting, empty=other)
+    return [twin] if twin in _list_published_settings() else []
+
+
+@cache
+def _list_published_settings() -> frozenset[Setting]:
+    numbers = (number for experiment in list_experiments().values() for number in experiment.numbers)
+    return frozenset(normalize_setting(number.setting) for number in numbers)
 
 
 def _load(name: str) -> Dataset | Interactions | CellSource:

@@ -636,6 +636,9 @@ def reproduce(
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Number of seeds to average over (default: 1, or 10 for mc/*).")
     ] = None,
+    random_splits: Annotated[
+        bool, typer.Option("--random-splits", help="Each seed draws another split of the same sizes.")
+    ] = False,
     quick: Annotated[
         bool, typer.Option("--quick", help="Bibtex, one seed, the middle settings; for mc/*, 3 seeds.")
     ] = False,
@@ -666,9 +669,13 @@ def reproduce(
             reproduce_command.print_experiments()
             raise typer.Exit(0 if show_list else 2)
         if run_all:
-            interrupted = reproduce_command.reproduce_all(names, filters, folder=folder, seeds=seeds, budget=budget)
+            interrupted = reproduce_command.reproduce_all(
+                names, filters, folder=folder, seeds=seeds, budget=budget, random_splits=random_splits
+            )
         else:
-            interrupted = reproduce_command.reproduce(names, filters, seeds=seeds, quick=quick, json=json, plot=plot)
+            interrupted = reproduce_command.reproduce(
+                names, filters, seeds=seeds, quick=quick, json=json, plot=plot, random_splits=random_splits
+            )
     if interrupted:
         raise typer.Exit(130)
 
