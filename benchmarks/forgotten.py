@@ -10,14 +10,15 @@ Only removed tags count as hits. Tags that were already missing in the data coun
 missing in the estimate; an audit of the original tags estimates how many these are (``--before``). Nothing is
 developed on biology and Reuters.
 
-    python -m benchmarks.forgotten [--set cooking] [--keep 0.7] [--least 5] [--seed 0] [--C 10] [--losses squared]
-        [--before] [--rows N]
+    python -m benchmarks.forgotten [--set cooking] [--keep 0.7] [--least 5] [--seed 0] [--draws 5] [--C 10]
+        [--losses squared] [--before] [--rows N]
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -81,18 +82,46 @@ def by_cleanlab(Y: sp.csr_array, probabilities: NDArray) -> NDArray | None:
     return 1 - get_label_quality_scores_per_class(lists, probabilities.astype(float))
 
 
-def report(name: str, scores: NDArray, written: sp.csr_array, truth: NDArray, cost: Cost, note: str = "") -> None:
-    """Print the precision of the first suggestions and the area under the curve."""
-    absent, count = written.toarray() == 0, written.sum(axis=0)
-    suspicion, hits, band = scores[absent], truth[absent], np.digitize(count, FREQUENCIES)
+class Figures(NamedTuple):
+    """What one ranking of one draw reached: the precision of the first cells, areas of all tags and of bands, cost."""
+
+    first: float
+    areas: list[float]
+    seconds: float
+    megabytes: float
+    expected: list[float]
+
+
+def measure(
+    scores: NDArray, written: sp.csr_array, truth: NDArray, cost: Cost, found: Audit | None = None
+) -> Figures:
+    """Return the figures of a matrix of scores."""
+    absent, band = written.toarray() == 0, np.digitize(written.sum(axis=0), FREQUENCIES)
+    suspicion, hits = scores[absent], truth[absent]
     first = np.argsort(-suspicion, kind="stable")[:FIRST]
     areas = [average_precision_score(hits, suspicion)]
     for number in range(1, len(FREQUENCIES) + 1):
         cells = absent & (band == number)
         areas.append(average_precision_score(truth[cells], scores[cells]) if truth[cells].any() else np.nan)
-    of_bands = " ".join(f"{area:.3f}" for area in areas[1:])
-    figures = f"P@{FIRST} {hits[first].mean():.4f}  area {areas[0]:.4f} ({of_bands})"
-    print(f"{name:36s} {figures}  {cost.seconds:6.1f} s  {cost.megabytes:5.0f} MB  {note}", flush=True)
+    expected = []
+    if found is not None:
+        expected = [found.missing.expected_precision(FIRST), found.share_missing, *found.share_missing_interval]
+    return Figures(float(hits[first].mean()), areas, cost.seconds, cost.megabytes, expected)
+
+
+def report(name: str, draws: list[Figures]) -> None:
+    """Print the means of all draws, and the standard deviation of the first two figures."""
+    first, area = np.array([draw.first for draw in draws]), np.array([draw.areas[0] for draw in draws])
+    of_bands = " ".join(f"{area:.3f}" for area in np.nanmean([draw.areas[1:] for draw in draws], axis=0))
+    figures = (
+        f"P@{FIRST} {first.mean():.4f} ± {first.std():.3f}  area {area.mean():.4f} ± {area.std():.3f} ({of_bands})"
+    )
+    cost = f"{np.mean([d.seconds for d in draws]):6.1f} s  {np.mean([d.megabytes for d in draws]):5.0f} MB"
+    note = ""
+    if draws[0].expected:
+        expected, share, low, high = np.mean([draw.expected for draw in draws], axis=0)
+        note = f"  expects {expected:.3f}, share missing {share:.3f} ({low:.3f} to {high:.3f})"
+    print(f"{name:28s} {len(draws)} draws: {figures}  {cost}{note}", flush=True)
 
 
 def rank_suggestions(found: Audit, shape: tuple[int, int]) -> NDArray:
@@ -103,40 +132,37 @@ def rank_suggestions(found: Audit, shape: tuple[int, int]) -> NDArray:
     return scores
 
 
-def describe(found: Audit) -> str:
-    """Return what an audit expects."""
-    low, high = found.share_missing_interval
-    share = f"{found.share_missing:.3f} ({low:.3f} to {high:.3f})"
-    return f"expects {found.missing.expected_precision(FIRST):.3f}, share missing {share}"
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--set", default="cooking", dest="name")
     parser.add_argument("--keep", type=float, default=0.7)
     parser.add_argument("--least", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the first draw")
+    parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--C", type=float, nargs="*", default=[1.0, 10.0])
     parser.add_argument("--losses", nargs="*", choices=LOSSES, default=list(LOSSES))
     parser.add_argument("--before", action="store_true", help="also audit the original tags")
     options = parser.parse_args()
     X, Y = documents(options.name, options.least, options.rows)
-    written = sp.csr_array(hide_positives(Y, options.keep, random_state=options.seed))
     truth = Y.toarray() == 1
-    removed = int(Y.nnz - written.nnz)
-    print(f"{options.name}: {X.shape[0]} rows, {X.shape[1]} words, {Y.shape[1]} tags; {removed} of {Y.nnz} removed")
-    for C in options.C:
-        with Cost() as cost:
-            scores = by_cleanlab(written, out_of_fold(X, written, 5, options.seed, C))
-        if scores is None:
-            print("cleanlab is not installed; its rows are left out")
-            break
-        report(f"cleanlab, logistic, C = {C:g}", scores, written, truth, cost)
-    for loss in options.losses:
-        with Cost() as cost:
-            found = audit(X, written, BinaryRelevance(LOSSES[loss], loss=loss), random_state=options.seed)
-        report(f"labelgap audit, {loss}", rank_suggestions(found, Y.shape), written, truth, cost, describe(found))
+    print(f"{options.name}: {X.shape[0]} rows, {X.shape[1]} words, {Y.shape[1]} tags, {Y.nnz} in all")
+    figures: dict[str, list[Figures]] = {}
+    for seed in range(options.seed, options.seed + options.draws):
+        written = sp.csr_array(hide_positives(Y, options.keep, random_state=seed))
+        for C in options.C:
+            with Cost() as cost:
+                scores = by_cleanlab(written, out_of_fold(X, written, 5, seed, C))
+            if scores is None:
+                raise SystemExit("cleanlab is not installed; pass --C without values to leave it out.")
+            figures.setdefault(f"cleanlab, logistic, C = {C:g}", []).append(measure(scores, written, truth, cost))
+        for loss in options.losses:
+            with Cost() as cost:
+                found = audit(X, written, BinaryRelevance(LOSSES[loss], loss=loss), random_state=seed)
+            scores = rank_suggestions(found, Y.shape)
+            figures.setdefault(f"labelgap audit, {loss}", []).append(measure(scores, written, truth, cost, found))
+        for name, draws in figures.items():
+            report(name, draws)
     if options.before:
         before, after = (
             audit(X, labels, BinaryRelevance(loss="squared"), random_state=options.seed).share_missing
@@ -144,7 +170,7 @@ def main() -> None:
         )
         print(
             f"estimated share missing, squared: {before:.3f} before tags were removed, {after:.3f} after; "
-            f"estimated share removed {1 - (1 - after) / (1 - before):.3f}, true share {removed / Y.nnz:.3f}"
+            f"estimated share removed {1 - (1 - after) / (1 - before):.3f}, true share {1 - written.nnz / Y.nnz:.3f}"
         )
 
 

@@ -131,19 +131,25 @@ def count_before(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return for each cell the references of its label before it in the order of scores, and those of each label.
 
-    For a cell between two references half of one is added, so that these numbers are centred.
+    For a cell between two references half of one is added, so that these numbers are centred; of other references
+    with the same score, half are before the cell.
 
-    >>> cells = ScoredCells(*(np.zeros(4, int),) * 2, np.array([3.0, 2.0, 1.0, 0.0]), np.array([1, 0, 1, 0]) > 0,
+    >>> cells = ScoredCells(*(np.zeros(4, int),) * 2, np.array([3.0, 2.0, 1.0, 1.0]), np.array([1, 0, 1, 0]) > 0,
     ...     np.ones(4), np.zeros(4, bool))
     >>> count_before(cells, 1, cells.positive, descending=True)[0].tolist()
-    [0.5, 1.5, 1.5, 2.5]
+    [0.5, 1.5, 1.5, 2.0]
     """
     scores = -cells.scores if descending else cells.scores
     order = np.lexsort((scores, cells.labels))
+    labels, values = cells.labels[order], scores[order]
     weights = np.where(reference, cells.weights, 0.0)
     totals = np.bincount(cells.labels, weights, n_labels).astype(np.float64)
+    first = np.flatnonzero(np.r_[True, (np.diff(labels) != 0) | (np.diff(values) != 0)][: len(order)])
+    cumulated = np.concatenate([[0.0], np.cumsum(weights[order])])
+    edges = cumulated[np.append(first, len(order))]
+    tie = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
     before = np.empty(len(scores))
-    before[order] = np.cumsum(weights[order]) - weights[order] - (np.cumsum(totals) - totals)[cells.labels[order]]
+    before[order] = (edges[:-1] + edges[1:])[tie] / 2 - weights[order] / 2 - (np.cumsum(totals) - totals)[labels]
     return before + 0.5, totals
 
 

@@ -20,6 +20,7 @@ from labelgap.gaps.out_of_fold import (
     make_resumable_generator,
     score_out_of_fold,
 )
+from labelgap.gaps.row_context import adjust_to_row
 from labelgap.observations import Labels, as_labels, encode_tags, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
@@ -303,7 +304,8 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     omitted = estimate_odds(cells, group, cells.positive, descending=True)
     added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
-    ranked_absent = _rank_cells(cells, absent, omitted, group, f / (1 - f))
+    in_row = adjust_to_row(cells, f)
+    ranked_absent = _rank_cells(cells, absent, omitted, group, in_row / (1 - in_row))
     ranked_written = _rank_cells(cells, written, added, group, (1 - f) / f)
     right = estimate_traceless(cells, n_labels)
     missing, doubtful = (

@@ -1,0 +1,79 @@
+"""P(label is written) given the row's other labels: how many are written, and how many its features promise.
+
+A row with no written label, whose features promise one, has probably lost it; a row with its usual number of labels has
+probably lost none. The other labels t of a cell are counted without the cell itself, so that
+
+    logit f(cell | t) = a_t + b_t · logit f + e_t · log(expected others + 0.3),
+
+fitted for each t on all cells, uses nothing of the cell's own label. If only rows with a written label were collected,
+an absent cell has t ≥ 1, and the curves of t ≥ 1 do not notice the selection.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from labelgap.calibration.scored_cells import ScoredCells
+from labelgap.portable import MIN_PROBABILITY
+
+MAX_OTHERS = 5  # written labels; more count as so many
+EXPECTED_OFFSET = 0.3
+PRIOR = np.array([0.0, 1.0, 0.0])  # a, b, e: the other labels say nothing
+PRIOR_WEIGHT = 10.0
+MAX_STEPS, TOLERANCE = 50, 1e-6
+MAX_LOGIT = 30.0
+
+
+def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return P(written) of absent cells given the other labels of their rows; that of written cells stays.
+
+    >>> rows, labels = np.divmod(np.arange(400), 2)
+    >>> positive = np.arange(400) % 8 < 6  # rows have both labels, or neither
+    >>> positive[rows % 4 == 3] = False
+    >>> cells = ScoredCells(rows, labels, np.zeros(400), positive, np.ones(400), np.zeros(400, bool))
+    >>> f = adjust_to_row(cells, np.full(400, 0.75))
+    >>> bool(f[~positive].max() < 0.2)
+    True
+    """
+    n_rows = int(cells.rows.max(initial=0)) + 1
+    n_written = np.bincount(cells.rows[cells.positive], minlength=n_rows)
+    others = np.minimum(n_written[cells.rows] - cells.positive, MAX_OTHERS)
+    expected = np.bincount(cells.rows, cells.weights * f, n_rows)[cells.rows] - f
+    clipped = np.clip(f, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+    logits = np.log(clipped / (1 - clipped))
+    design = np.column_stack([np.ones(len(f)), logits, np.log(np.maximum(expected, 0.0) + EXPECTED_OFFSET)])
+    adjusted = f.copy()
+    for t in range(MAX_OTHERS + 1):
+        mine = np.flatnonzero(others == t)
+        absent = mine[~cells.positive[mine]]
+        if len(absent):
+            theta = _fit_logits(design[mine], cells.positive[mine], cells.weights[mine])
+            adjusted[absent] = _sigmoid(design[absent] @ theta)
+    return adjusted
+
+
+def _fit_logits(design: NDArray, yes: NDArray, weights: NDArray) -> NDArray[np.float64]:
+    """Return the coefficients of a logistic regression with a normal prior, by Newton steps that lower the loss."""
+    theta, sign = PRIOR.copy(), np.where(yes, -1.0, 1.0)
+
+    def loss(theta: NDArray) -> float:
+        deviation = theta - PRIOR
+        return float(weights @ np.logaddexp(0, sign * (design @ theta)) + PRIOR_WEIGHT / 2 * deviation @ deviation)
+
+    value = loss(theta)
+    for _ in range(MAX_STEPS):
+        p = _sigmoid(design @ theta)
+        gradient = design.T @ (weights * (p - yes)) + PRIOR_WEIGHT * (theta - PRIOR)
+        hessian = (design * (weights * p * (1 - p))[:, None]).T @ design + PRIOR_WEIGHT * np.eye(len(theta))
+        step = np.linalg.solve(hessian, gradient)
+        while (changed := loss(theta - step)) > value and np.abs(step).max() > TOLERANCE:
+            step = step / 2
+        if np.abs(step).max() <= TOLERANCE:
+            break
+        theta, value = theta - step, changed
+    return theta
+
+
+def _sigmoid(logits: NDArray) -> NDArray[np.float64]:
+    return 1 / (1 + np.exp(-np.clip(logits, -MAX_LOGIT, MAX_LOGIT)))
