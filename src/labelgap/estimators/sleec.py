@@ -14,6 +14,7 @@ from labelgap.estimators.base import About
 from labelgap.estimators.local import Part, PartFit
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.voting import VotingEstimator
+from labelgap.kernels import Backend, get_backend
 from labelgap.objectives import Features, start
 from labelgap.objectives.embeddings import Neighborhood, find_label_neighbors, regress
 from labelgap.observations import Labels
@@ -80,8 +81,9 @@ class SLEEC(VotingEstimator):
     absent, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`. Learners and clusters are fitted in parallel; the result does not depend on
         the number of threads.
-    device : str, default="auto"
-        Deprecated; has no effect.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        As in :class:`~labelgap.LEML`. Neighbours of label vectors, embeddings, regressors "ridge" and the search for
+        neighbours run there; clusters, votes and the other regressors on the CPU.
 
     Attributes
     ----------
@@ -114,6 +116,8 @@ class SLEEC(VotingEstimator):
         fit="T (n + z) k a step",
         predict="T n k / clusters",
     )
+
+    _uses_device = True
 
     def __init__(
         self,
@@ -187,15 +191,16 @@ class SLEEC(VotingEstimator):
             raise ValueError(f"l1={self.l1} has no effect with regressor='ridge'; pass regressor='admm' or l1=0.")
 
     def _fit_part(self, X: Any, labels: Labels, rng: np.random.RandomState) -> PartFit:
-        kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        kernels, dtype = self._part_kernels(), np.dtype(self.dtype).type
         vectors = labels.positives.astype(np.float64)
         if self.label_norm is not None:
             vectors = sp.csr_array(normalize(vectors, norm=self.label_norm))
         targets = find_label_neighbors(vectors, self.n_neighbors_embed, kernels, rng)
         embedding = self._fit_embedding(Neighborhood(targets, kernels, dtype), rng)
+        exact = self.regressor == "ridge"  # the others run on the CPU
         regression = regress(
-            Features(X, kernels, dtype),
-            embedding.Z,
+            Features(X, kernels if exact else get_backend(), dtype),
+            embedding.Z if exact else kernels.to_numpy(embedding.Z),
             method=self.regressor,
             alpha=self.alpha,
             l1=self.l1,
@@ -203,9 +208,9 @@ class SLEEC(VotingEstimator):
             epsilon=self.epsilon,
             max_iter=self.regressor_max_iter,
         )
-        part = {"regressors": regression.V, "embedded": regression.embedded}
+        V = kernels.to_numpy(regression.V)
+        part = {"regressors": V, "embedded": kernels.to_numpy(regression.embedded)}
         if self.threshold:
-            V = regression.V
             large = np.abs(V) >= self.threshold * np.abs(V).max(initial=0)
             part["regressors"] = sp.csr_array(np.where(large, V, 0))
             part["embedded"] = self._embed_part(part, X)
@@ -216,10 +221,15 @@ class SLEEC(VotingEstimator):
         advice = tuple(text for text, status in limits.items() if status is Status.MAX_ITER)
         return PartFit(part, embedding.history, embedding.n_iter, advice)
 
+    def _part_kernels(self) -> Backend:
+        """Return the backend of a part; a cluster of machines runs whole parts instead."""
+        return get_backend() if self.device == "dask" else self._kernels()
+
     def _fit_embedding(self, problem: Neighborhood, rng: np.random.RandomState) -> Embedding:
         k = min(self.n_components, problem.n)
         if self.embedding == "svp":
-            return svp(problem, k, random_state=rng, max_iter=self.max_iter, tol=self.tol)
+            convert = problem.kernels.array
+            return svp(problem, k, random_state=rng, max_iter=self.max_iter, tol=self.tol, convert=convert)
         low_rank = problem.make_asymmetric_problem(ALS_PENALTY)
         fit = start(low_rank, k, init="svd", random_state=rng, dtype=problem.dtype)
         residual = problem.residual(fit.W)
@@ -231,7 +241,7 @@ class SLEEC(VotingEstimator):
         if sp.issparse(V):
             product = X @ V
             return product.toarray() if sp.issparse(product) else np.asarray(product)
-        return Features(X, self._kernels(), V.dtype).times(V)
+        return Features(X, get_backend(), V.dtype).times(V)  # copying V to a device would take longer
 
     def _check_part(self, part: Part) -> None:
         super()._check_part(part)

@@ -15,7 +15,7 @@ from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
 from labelgap.estimators.local import Part, PartFit, are_indices, check_ensemble, check_parts, fit_parts, route_rows
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import Scores, split_rows
-from labelgap.kernels import Backend
+from labelgap.kernels import Backend, get_backend
 from labelgap.neighbors import Neighbors, make_neighbors
 from labelgap.observations import Labels
 from labelgap.observations.arguments import RandomSeed
@@ -88,7 +88,7 @@ class VotingEstimator(MultiLabelEstimator):
         check_choice("algorithm", self.algorithm, ("exact", "approximate"))
 
     def _scores(self, X: Any) -> VoteScores:
-        return VoteScores(X, self._weigh_votes, self._ballots(), self._kernels())
+        return VoteScores(X, self._weigh_votes, self._ballots(), get_backend())
 
     def _ballots(self) -> Ballots:
         return Ballots(self.positives_, self.known_, self.rates_)
@@ -96,16 +96,16 @@ class VotingEstimator(MultiLabelEstimator):
     def _weigh_votes(self, X: Any) -> sp.csr_array:
         """Return the vote weights, n×n_train; every learner with voting neighbours has the same share."""
         shape, dtype = (X.shape[0], self.positives_.shape[0]), self.positives_.dtype
-        total = sp.csr_array(shape, dtype=dtype)
+        kernels = self._prediction_kernels(X.shape[0])
+        cells = [(np.empty(0, dtype), np.arange(0), np.arange(0))]
         for part, rows in route_rows(X, self.centers_, self.parts_):
             index = self._indexes.get(part, self.algorithm, self.metric)
-            nearest, similarities = index.search(
-                self._embed_part(part, X[rows]), min(self.n_neighbors, len(part["rows"]))
-            )
-            weights, columns = self._scale_weights(similarities), part["rows"][nearest]
-            total += sp.csr_array(
-                (weights.ravel(), (np.repeat(rows, nearest.shape[1]), columns.ravel())), shape=shape
-            )
+            count = min(self.n_neighbors, len(part["rows"]))
+            nearest, similarities = index.search(self._embed_part(part, X[rows]), count, kernels)
+            weights = self._scale_weights(similarities)
+            cells.append((weights.ravel(), np.repeat(rows, count), part["rows"][nearest].ravel()))
+        weights, rows, columns = map(np.concatenate, zip(*cells, strict=True))
+        total = sp.csr_array((weights, (rows, columns)), shape=shape, dtype=dtype)
         learners = np.maximum(np.rint(total.sum(axis=1)), 1).astype(dtype)
         total.data /= np.repeat(learners, np.diff(total.indptr))
         return total
@@ -230,6 +230,7 @@ class LabelKNN(VotingEstimator):
             raise ValueError("the rows of a part and the model differ in the number of features")
 
 
+MAX_VOTED_LABELS = 256  # in a row, for the size of blocks; more than voters have
 THRESHOLD = 0.5  # share of the votes above which a label is predicted
 
 
@@ -290,7 +291,7 @@ class VoteScores(Scores):
         labels = kernels.prepare(sp.identity(self.n_labels), dtype)
         best = [
             kernels.product_topk(kernels.prepare(self._shares(rows), dtype), labels, k)
-            for rows in split_rows(self.X, self.n_labels, arrays=2)
+            for rows in split_rows(self.X, min(self.n_labels, MAX_VOTED_LABELS), arrays=2)
         ]
         indices, shares = (np.concatenate(parts) for parts in zip(*best, strict=True))
         return indices, shares - shares.dtype.type(THRESHOLD)

@@ -12,6 +12,7 @@ from labelgap.kernels.base import (
     eigh,
     exact_gram,
     explain_out_of_memory,
+    factorize,
     get_backend,
     get_label_backend,
     inner,
@@ -20,6 +21,7 @@ from labelgap.kernels.base import (
     mix,
     namespace,
     qr,
+    substitute,
     svd,
 )
 
@@ -35,6 +37,7 @@ __all__ = [
     "eigh",
     "exact_gram",
     "explain_out_of_memory",
+    "factorize",
     "get_backend",
     "get_label_backend",
     "inner",
@@ -43,5 +46,6 @@ __all__ = [
     "mix",
     "namespace",
     "qr",
+    "substitute",
     "svd",
 ]

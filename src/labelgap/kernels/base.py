@@ -39,6 +39,9 @@ class Sparse(Protocol):
     shape: tuple[int, int]
     nnz: int
 
+    def with_data(self, data: Any) -> Sparse:
+        """Return the matrix with these numbers in the stored cells."""
+
 
 class CellModel(NamedTuple):
     """A sum over cells at one point."""
@@ -394,7 +397,7 @@ def qr(A: Any) -> tuple[Any, Any]:
         # NumPy's own function would convert A to float64.
         return scipy.linalg.qr(A, mode="economic", check_finite=False) if is_numpy else namespace(A).linalg.qr(A)
     xp, gram = namespace(A), exact_gram(A)
-    lower = _factorize(gram)
+    lower = factorize(gram)
     if lower is not None:
         return matmul(A, xp.astype(xp.linalg.inv(lower).T, A.dtype)), xp.astype(lower.T, A.dtype)
     if is_numpy:
@@ -404,15 +407,26 @@ def qr(A: Any) -> tuple[Any, Any]:
     return A @ (V * _reciprocal(roots, A.dtype)), xp.astype((V * roots).T, A.dtype)
 
 
-def _factorize(gram: Any) -> Any:
-    """Return the lower factor of Cholesky's method, or None if it would lose digits."""
+def factorize(gram: Any) -> Any:
+    """Return the lower factor of Cholesky's method of a float64 matrix; None if it loses digits or the library has none.
+
+    >>> factorize(np.array([[4.0]])), factorize(np.zeros((1, 1)))
+    (array([[2.]]), None)
+    """
     xp = namespace(gram)
     if isinstance(gram, np.ndarray):
         (lower, failed), least = scipy.linalg.lapack.dpotrf(gram, lower=1), MIN_CPU_PIVOT
-    else:
+    elif array_api_compat.is_torch_array(gram):
         (lower, failed), least = _import_torch().linalg.cholesky_ex(gram), MIN_PIVOT
+    else:
+        return None
     scale = xp.linalg.diagonal(lower)
     return lower if not bool(failed) and bool(xp.min(scale) > least * xp.max(scale)) else None
+
+
+def substitute(lower: Any, R: Any) -> Any:
+    """Return (L Lᵀ)⁻¹ R of tensors for the result L of :func:`factorize`, computed in float64, in the type of R."""
+    return _import_torch().cholesky_solve(R.double(), lower).to(R.dtype)
 
 
 def svd(A: Any) -> tuple[Any, Any, Any]:

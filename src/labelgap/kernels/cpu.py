@@ -76,6 +76,10 @@ class CSR:
         position[full] = np.arange(len(full))
         return position, self.matrix()[full].toarray()
 
+    def with_data(self, data: NDArray) -> CSR:
+        """Return the matrix with these numbers in the stored cells."""
+        return CSR(self.matrix(), data)
+
     def matrix(self) -> sp.csr_array:
         """Return the SciPy matrix that shares the arrays."""
         return sp.csr_array((self.data, self.indices, self.indptr), shape=self.shape)

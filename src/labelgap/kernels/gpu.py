@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import array_api_compat
@@ -19,7 +20,9 @@ from labelgap.kernels.base import CellLoss, CellModel, Targets, Weights
 from labelgap.runtime import import_optional, row_blocks
 
 MAX_BLOCK_NUMBERS = {"cuda": 1 << 28, "cpu": 1 << 22}  # of a block of scores, or of gathered rows
+MIN_GRAM_CELLS = 50  # of a sparse matrix for each non-zero, with which its Gram matrix is a sparse product
 MAX_HOST_NUMBERS = 1 << 22  # random numbers that are drawn as on the CPU; more would take longer than the start
+MIN_COARSE_NUMBERS = 1 << 22  # of an array that is read in bfloat16; a smaller one fits in the cache
 COARSE_MULTIPLE = 64  # columns of a bfloat16 copy, so that each row starts at a 128-byte line
 
 
@@ -83,6 +86,12 @@ class TorchCSR:
         """The pieces of the rows."""
         return Pieces(self.indptr)
 
+    def with_data(self, data: Any) -> TorchCSR:
+        """Return the matrix with these numbers in the stored cells."""
+        other = TorchCSR(self.indptr, self.indices, data, self.shape)
+        other.__dict__["pieces"] = self.pieces
+        return other
+
     def sum_rows(self, values: Any) -> Any:
         """Return the sum of the values of the non-zeros of each row, float64; the order of the sum is fixed."""
         sums = _prepend_zero(self.torch.cumsum(values, 0, dtype=self.torch.float64))
@@ -128,7 +137,7 @@ class TorchBackend(ArrayBackend):
     device : str
         "cuda", or "cpu" to test.
     coarse : bool, optional
-        Whether products inside conjugate gradients read float32 arrays as bfloat16; by default on a GPU.
+        Whether products inside conjugate gradients read float32 arrays as bfloat16; by default large ones on a GPU.
     """
 
     predicts = True
@@ -139,6 +148,7 @@ class TorchBackend(ArrayBackend):
         super().__init__(xp, self.torch.device(device), self.torch.device("cpu"))
         self.on_gpu = self.device.type != "cpu"
         self.rounds = self.on_gpu if coarse is None else coarse
+        self.min_coarse_numbers = MIN_COARSE_NUMBERS if coarse is None else 0
         self.block_numbers = MAX_BLOCK_NUMBERS["cuda" if self.on_gpu else "cpu"]
 
     # --- arrays -------------------------------------------------------------------------------------------------
@@ -159,8 +169,8 @@ class TorchBackend(ArrayBackend):
         return self.torch.randn(shape, generator=generator, dtype=self._dtype(dtype), device=self.device)
 
     def coarse(self, B: Any) -> Any:
-        """Return B in bfloat16, its rows aligned to lines of the cache; float64 stays."""
-        if not self.rounds or B.dtype != self.torch.float32:
+        """Return B in bfloat16, its rows aligned to lines of the cache; float64 and small arrays stay."""
+        if not self.rounds or B.dtype != self.torch.float32 or B.numel() < self.min_coarse_numbers:
             return B
         n, k = B.shape
         width = -(-k // COARSE_MULTIPLE) * COARSE_MULTIPLE
@@ -201,10 +211,14 @@ class TorchBackend(ArrayBackend):
     def gram(self, B: Any) -> Any:
         if not isinstance(B, TorchCSR):
             return B.T @ B
-        d = B.shape[1]
-        out = self.torch.zeros((d, d), dtype=self.torch.float64, device=self.device)
-        for rows in self._row_blocks(B.shape[0], d):
-            dense = self._fill(B, rows, B.data, 0.0, self.torch.float64)
+        (n, d), exact = B.shape, self.torch.float64
+        if MIN_GRAM_CELLS * B.nnz < n * d:  # columns of BᵀB are sparse products with columns of B
+            wide = B.T.with_data(B.T.data.to(exact))
+            blocks = self._row_blocks(d, n + d)
+            return self.torch.cat([self.spmm(wide, self._fill(wide, c, wide.data, 0.0, exact).T) for c in blocks], 1)
+        out = self.torch.zeros((d, d), dtype=exact, device=self.device)
+        for rows in self._row_blocks(n, d):
+            dense = self._fill(B, rows, B.data, 0.0, exact)
             out.addmm_(dense.T, dense)
         return out
 
@@ -256,7 +270,7 @@ class TorchBackend(ArrayBackend):
         if not self.on_gpu or not A.nnz or S.shape[1] > _max_columns():
             return self._multiply(A, curvature * self.sddmm(A, S, H), H)
         cpu.check_factors(A, S, H)
-        S, H, k = _align_rows(S), self.coarse(H), S.shape[1]
+        S, H, k = _align_rows(S), _align_rows(self.coarse(H)), S.shape[1]
         out = self.torch.empty((S.shape[0], k), dtype=S.dtype, device=self.device)
         partial = self.torch.empty((max(1, A.pieces.n_slots), k), dtype=S.dtype, device=self.device)
         strides = (S.stride(0), H.stride(0), k)
@@ -323,6 +337,19 @@ class TorchBackend(ArrayBackend):
         columns = torch.gather(columns, 1, order)
         return columns, torch.gather(scores, 1, columns)
 
+    def product_topk(self, A: TorchCSR, B: TorchCSR, k: int) -> tuple[Any, Any]:  # type: ignore[override]
+        """The columns that occur are few if the rows are those of a cluster; only these are dense."""
+        torch = self.torch
+        names, columns = torch.unique(torch.cat([A.indices, B.indices]), return_inverse=True)
+        columns, width = columns.to(torch.int32), max(1, len(names))
+        left = TorchCSR(A.indptr, columns[: A.nnz], A.data, (A.shape[0], width))
+        right = TorchCSR(B.indptr, columns[A.nnz :], B.data, (B.shape[0], width))
+        best = []
+        for rows in self._row_blocks(A.shape[0], width + B.shape[0]):
+            dense = self._fill(left, rows, left.data, 0.0, A.data.dtype)
+            best.append(self.best_in_rows(self.spmm(right, dense.T).T, k))
+        return torch.cat([each[0] for each in best]), torch.cat([each[1] for each in best])
+
     # --- blocks -------------------------------------------------------------------------------------------------
 
     def _functions(self, loss: CellLoss) -> Any:
@@ -363,6 +390,9 @@ class TorchBackend(ArrayBackend):
 # --- Triton ---------------------------------------------------------------------------------------------------------
 
 
+_compiling = Lock()  # threads that fit parts of a model share compiled kernels
+
+
 def _max_columns() -> int:
     from labelgap.kernels.gpu_loops import MAX_COLUMNS
 
@@ -383,7 +413,7 @@ def _launch(name: str, pieces: Pieces, arguments: tuple[Any, ...], like: Any, ga
     # Only coarse arrays are bfloat16, and zeros pad their rows.
     width = min(gathered.stride(0), _round_up(k)) if gathered.dtype == torch.bfloat16 else k
     constants = {"K": k, "READ": width, "BLOCK": block, "SUM": _get_sum_type(like), "UNROLL": 4}
-    with torch.cuda.device(like.device):
+    with _compiling, torch.cuda.device(like.device):
         kernel = getattr(gpu_loops, name)
         kernel[(pieces.table.shape[0], -(-k // block))](pieces.table, *arguments, **constants, num_warps=1)
 
@@ -403,7 +433,7 @@ def _finish(pieces: Pieces, partial: Any, out: Any) -> Any:
         torch, k, total = import_optional("torch", "gpu"), out.shape[1], _get_sum_type(out)
         block = min(_round_up(k), 256)
         fixed = (pieces.long_rows, pieces.long_bounds, partial, out, k)
-        with torch.cuda.device(out.device):
+        with _compiling, torch.cuda.device(out.device):
             gpu_loops.add_pieces[(pieces.long_rows.shape[0], -(-k // block))](*fixed, K=k, BLOCK=block, SUM=total)
     return out
 

@@ -16,7 +16,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_array
 
 from labelgap.datasets.records import to_canonical_csr
-from labelgap.kernels import get_backend
+from labelgap.kernels import Backend, get_backend
 from labelgap.observations import check_sparse_indices
 from labelgap.observations.labels import find_rows
 from labelgap.runtime import import_optional, map_ranges, row_blocks, row_bounds, threads
@@ -54,20 +54,20 @@ class Neighbors(ABC):
         self.__dict__.pop("_structure", None)
         return self
 
-    def search(self, queries: Any, k: int) -> IndicesAndSimilarities:
+    def search(self, queries: Any, k: int, kernels: Backend | None = None) -> IndicesAndSimilarities:
         """Return the indices of the k nearest rows of each query, n×k, nearest first, and their similarities.
 
-        Rows of equal similarity are sorted by index.
+        Rows of equal similarity are sorted by index. An exact search of dense rows runs on the device of ``kernels``.
         """
         if not hasattr(self, "rows_"):
             raise NotFittedError(f"This {type(self).__name__} has no rows yet; call fit first.")
         queries = self._check_vectors(queries, "queries", self.rows_.dtype, 0)
         self._check_search(queries, k)
         with threads(None):
-            return self._search(queries, int(k))
+            return self._search(queries, int(k), kernels or get_backend())
 
     @abstractmethod
-    def _search(self, queries: Any, k: int) -> IndicesAndSimilarities:
+    def _search(self, queries: Any, k: int, kernels: Backend) -> IndicesAndSimilarities:
         """Return the nearest rows of validated queries."""
 
     def _check_vectors(self, vectors: Any, name: str, dtype: Any, min_rows: int) -> Any:
@@ -127,13 +127,15 @@ class ExactNeighbors(Neighbors):
             rows = _append_column(rows, -compute_squared_norms(rows) / 2)
         return get_backend().prepare(rows, rows.dtype) if sp.issparse(rows) else rows
 
-    def _search(self, queries: Any, k: int) -> IndicesAndSimilarities:
-        kernels, extended = get_backend(), queries
+    def _search(self, queries: Any, k: int, kernels: Backend) -> IndicesAndSimilarities:
+        extended = queries
         if self.metric == "euclidean":
             extended = _append_column(queries, np.ones(queries.shape[0]))
         if not sp.issparse(queries):
-            indices = kernels.topk(extended, self._structure, k)[0]
+            arrays = (kernels.array(part, extended.dtype) for part in (extended, self._structure))
+            indices = kernels.to_numpy(kernels.topk(*arrays, k)[0])
             return sort_by_similarity(self.metric, queries, self.rows_, indices)
+        kernels = get_backend()
         indices, similarities = kernels.product_topk(kernels.prepare(extended, extended.dtype), self._structure, k)
         if self.metric == "euclidean":
             return sort_by_similarity(self.metric, queries, self.rows_, indices)
@@ -207,7 +209,7 @@ class ApproximateNeighbors(Neighbors):
             graph.add(points)
         return graph, origin, scale
 
-    def _search(self, queries: NDArray, k: int) -> IndicesAndSimilarities:
+    def _search(self, queries: NDArray, k: int, kernels: Backend) -> IndicesAndSimilarities:
         indices = self._search_graph(queries, k)
         incomplete = np.flatnonzero((indices < 0).any(axis=1))
         if incomplete.size:

@@ -8,8 +8,9 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from array_api_compat import is_torch_array
 
-from labelgap.kernels import Backend, CellLoss
+from labelgap.kernels import Backend, CellLoss, factorize, namespace, substitute
 from labelgap.losses import CellFunctions, Squared
 from labelgap.objectives.base import Composition, Ridge, Sum
 from labelgap.objectives.cells import KnownCells
@@ -50,14 +51,13 @@ class Neighborhood:
 
     def product(self, R: Array) -> Callable[[Array], Array]:
         """Return V ↦ R V for numbers R at the pairs of Ω."""
-        pairs = self.targets.matrix()
-        prepared = self.kernels.prepare(sp.csr_array((R, pairs.indices, pairs.indptr), pairs.shape), self.dtype)
+        prepared = self.targets.with_data(R)
         return lambda V: self.kernels.spmm(prepared, V)
 
     def make_asymmetric_problem(self, alpha: float) -> Problem:
         """Return ½ ‖P_Ω(Y Yᵀ − Z Wᵀ)‖² + (α/2)(‖Z‖² + ‖W‖²), to be minimised over Z and W in turn."""
         cells = KnownCells(self.kernels, Squared(), self.targets)
-        return Problem.of(cells, Identity(self.n), alpha=alpha)
+        return Problem.of(cells, Identity(self.n), alpha=alpha, backend=self.kernels)
 
 
 def find_label_neighbors(
@@ -79,7 +79,7 @@ def find_label_neighbors(
     n, count = vectors.shape[0], min(count, vectors.shape[0])
     order = random_state.permutation(n)
     prepared = kernels.prepare(vectors, np.float64), kernels.prepare(vectors[order], np.float64)
-    neighbors, products = kernels.product_topk(*prepared, count)
+    neighbors, products = map(kernels.to_numpy, kernels.product_topk(*prepared, count))
     positive = (products > 0).ravel()
     rows = np.repeat(np.arange(n), count)
     squares = np.asarray(vectors.multiply(vectors).sum(axis=1)).ravel()
@@ -144,8 +144,8 @@ class NormalEquations:
         if d <= n:
             return _substitute(factor, right), True
         # (XᵀX + ρI)⁻¹ = (I − Xᵀ (XXᵀ + ρI)⁻¹ X) / ρ
-        inner = _substitute(factor, self.features.times(right) * right.dtype.type(weight))
-        return (right - self.features.t_times(inner)) / right.dtype.type(ridge), True
+        inner = _substitute(factor, self.features.times(right) * float(weight))
+        return (right - self.features.t_times(inner)) / float(ridge), True
 
     def find_factor(self, weight: float, ridge: float) -> Any:
         """Return the factor of weight · Gram + ridge · I; None if it does not exist or costs too much."""
@@ -160,6 +160,9 @@ class NormalEquations:
             n, d = self.features.shape
             self.gram = self.features.gram() if d <= n else self.features.outer_gram()  # type: ignore[attr-defined]
         system = weight * self.gram
+        if not isinstance(system, np.ndarray):
+            system.diagonal().add_(ridge)
+            return factorize(system)
         # A ridge below the rounding error of the Gram matrix makes the factor meaningless.
         if ridge <= len(system) * np.finfo(float).eps * system.diagonal().max(initial=0):
             return None
@@ -180,12 +183,13 @@ class NormalEquations:
     def _iterate_on(
         self, features: LinearMap, right: Array, weight: float, ridge: float, start: Array | None
     ) -> tuple[Array, bool]:
-        diagonal = np.maximum(weight * features.column_squares() + ridge, np.finfo(right.dtype).tiny)
-        inverse = np.asarray(1 / diagonal, right.dtype)
+        xp = namespace(right)
+        tiny = float(xp.finfo(right.dtype).smallest_normal)
+        inverse = xp.astype(1 / xp.clip(weight * features.column_squares() + ridge, tiny), right.dtype)
 
         def product(P: Array) -> Array:
-            image = features.t_times(features.times(P)) * right.dtype.type(weight)  # the identity returns P itself
-            image += right.dtype.type(ridge) * P
+            image = features.t_times(features.times(P)) * float(weight)  # the identity returns P itself
+            image += float(ridge) * P
             return image
 
         solution = conjugate_gradient(
@@ -202,6 +206,8 @@ class NormalEquations:
 
 def _substitute(factor: Any, R: Array) -> Array:
     """Solve with a Cholesky factor in float64; return the type of R."""
+    if not isinstance(R, np.ndarray):
+        return substitute(factor, R)
     solved = scipy.linalg.cho_solve(factor, R.astype(float), overwrite_b=True, check_finite=False)
     return np.ascontiguousarray(solved, R.dtype)
 
@@ -263,7 +269,7 @@ class SquaredStep:
 
     def __call__(self, target: Array, rho: float, start: Array) -> Array:
         """Return the minimiser."""
-        R = self.Z + self.Z.dtype.type(rho) * target
+        R = self.Z + float(rho) * target
         V, self.converged = self._equations.solve(R, 1 + rho, self.alpha, start)
         return V
 
@@ -316,7 +322,7 @@ def regress(
     features : LinearMap
         X.
     Z : array of shape (n, k)
-        The targets, converted to the type of the features.
+        The targets, converted to the type of the features; tensors with features of the same device for "ridge".
     method : "ridge", "admm" or "svr"
         The loss: (a − b)² without l1; (a − b)² with l1; max(0, \\|a − b\\| − ε)² with or without l1. LIBLINEAR's C
         for "svr" is 1 / (2α); in its form ½‖v‖² + C Σ ℓ the weight of ‖X V‖₁ is C · l1.
@@ -344,7 +350,7 @@ def regress(
     """
     _check_parameters(method, alpha=alpha, l1=l1, rho=rho, epsilon=epsilon, max_iter=max_iter, tol=tol)
     Z = _check_targets(features, Z)
-    start = np.zeros((features.shape[1], Z.shape[1]), Z.dtype)
+    start = namespace(Z).zeros((features.shape[1], Z.shape[1]), dtype=Z.dtype, device=getattr(Z, "device", None))
     with threads(None):  # one BLAS thread, so that rounding does not depend on the number of threads
         if method == "svr":
             newton_tol = min(NEWTON_TOL, tol) if l1 == 0 else ROUND_TOL
@@ -358,7 +364,7 @@ def regress(
 
 def _minimize_smooth(features: LinearMap, step: Any, Z: Array, start: Array) -> Regression:
     """Minimise the smooth part, which is everything without l1."""
-    V = step(np.zeros_like(Z), 0.0, start)
+    V = step(namespace(Z).zeros_like(Z), 0.0, start)
     return Regression(V, features.times(V), 1, Status.CONVERGED if step.converged else Status.MAX_ITER)
 
 
@@ -383,6 +389,8 @@ def _run_admm(
 
 def _check_targets(features: LinearMap, Z: Any) -> Array:
     """Return Z as an array of the features' type; raise ValueError if it does not fit them."""
+    if is_torch_array(Z):
+        return Z
     Z = np.asarray(Z)
     Z = np.ascontiguousarray(Z, getattr(features, "dtype", Z.dtype))
     if Z.ndim != 2 or len(Z) != features.shape[0]:

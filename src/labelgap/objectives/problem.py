@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.checkpoints import slot
-from labelgap.kernels import Backend, eigh, exact_gram, get_backend, get_label_backend, matmul, namespace
+from labelgap.kernels import Backend, eigh, exact_gram, factorize, get_backend, get_label_backend, matmul, namespace
 from labelgap.objectives.base import Composition, Graph, GraphPenalty, Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
 from labelgap.objectives.features import Features, Identity, ProductsOnly, explain_overflow
@@ -29,6 +29,7 @@ from labelgap.solvers.base import Array, LinearMap, Objective, Scalar
 from labelgap.solvers.rounds import Rounds
 from labelgap.solvers.spectral import find_right_vectors
 
+AUTO_PRODUCTS = 20  # of a Newton step, since the other factor still changes
 SOLVERS: dict[str, Callable[[], Solver]] = {"direct": Direct, "cg": NewtonCG, "tron": TRON, "gd": GradientDescent}
 
 
@@ -208,10 +209,16 @@ class Problem:
         return self.cells.quadratic and one_penalty and not self.left_terms and not self.right_terms
 
     def make_solver(self, name: str) -> Solver:
-        """Return the solver of a name; "auto" is direct if it applies, else cg, in rounds without eigenvectors."""
+        """Return the solver of a name; "auto" is direct if it applies, in rounds without eigenvectors.
+
+        Otherwise it is one step of cg for each factor if a product with the features is what costs most. Rounds of one
+        product stall there: losses on positives with a small weight of all other cells need some twenty products.
+        """
         if name != "auto":
             return SOLVERS[name]()
-        return Rounds(SOLVERS["direct" if self.exact else "cg"]())
+        if self.exact:
+            return Rounds(Direct())
+        return NewtonCG().limit_products(1, AUTO_PRODUCTS) if self.left.spectrum() is None else NewtonCG()
 
     def without_eigenvectors(self) -> Problem:
         """Return the problem without XᵀX and its eigenvectors, which cost more than a few steps."""
@@ -280,9 +287,10 @@ MIN_EIGENVALUE = 1e-15  # of a Gram matrix, relative
 def balance_grams(left: Array, right: Array, ratio: float) -> tuple[Array, Array] | None:
     """Return the k×k matrices T and U with W T = U_s √S · ratio and H U = V_s √S / ratio for W Hᵀ = U_s S V_sᵀ.
 
-    ``left`` = WᵀW = VΛVᵀ and ``right`` = HᵀH are float64. With Λ^½VᵀHᵀHVΛ^½ = QDQᵀ, T = VΛ^-½QD^¼ and U = VΛ^½QD^-¼.
-    T Uᵀ = I, so the product does not change, however small eigenvalues are, which are rounded up. The sign of each
-    column is that of its largest number in T. None if a factor is 0 or infinite.
+    ``left`` = WᵀW = RRᵀ and ``right`` = HᵀH are float64. With RᵀHᵀHR = QDQᵀ, T = R⁻ᵀQD^¼ and U = RQD^-¼. R is
+    Cholesky's factor, or VΛ^½ of the eigenvectors if some eigenvalues are small; these are rounded up. T Uᵀ = I, so
+    the product does not change. The sign of each column is that of its largest number in T. None if a factor is 0 or
+    infinite.
 
     >>> T, U = balance_grams(np.array([[16.0]]), np.array([[1.0]]), 1.0)
     >>> T, U
@@ -291,15 +299,24 @@ def balance_grams(left: Array, right: Array, ratio: float) -> tuple[Array, Array
     xp = namespace(left)
     if not (0 < float(_trace(left)) < np.inf and 0 < float(_trace(right)) < np.inf):
         return None
-    values, V = eigh(left)
-    roots = xp.sqrt(xp.clip(values, MIN_EIGENVALUE * values[-1]))
-    form = (V * roots).T @ right @ (V * roots)
+    root, inverse = _find_root(left)
+    form = root.T @ right @ root
     squares, Q = eigh((form + form.T) / 2)
     squares, Q = xp.flip(squares, axis=0), xp.flip(Q, axis=1)
     fourth = xp.clip(squares, MIN_EIGENVALUE * squares[0]) ** 0.25 * ratio
-    T, U = (V / roots) @ Q * fourth, (V * roots) @ Q / fourth
+    T, U = inverse @ Q * fourth, root @ Q / fourth
     signs = 2 * xp.astype(xp.max(T, axis=0) >= -xp.min(T, axis=0), xp.float64) - 1
     return T * signs, U * signs
+
+
+def _find_root(gram: Array) -> tuple[Array, Array]:
+    """Return R with R Rᵀ = gram, and R⁻ᵀ."""
+    xp, lower = namespace(gram), factorize(gram)
+    if lower is not None:
+        return lower, xp.linalg.inv(lower).T
+    values, V = eigh(gram)
+    roots = xp.sqrt(xp.clip(values, MIN_EIGENVALUE * values[-1]))
+    return V * roots, V / roots
 
 
 def _trace(M: Array) -> Scalar:

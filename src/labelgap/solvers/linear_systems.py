@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from labelgap.kernels import copy, eigh, matmul, namespace
+from labelgap.kernels import copy, eigh, factorize, matmul, namespace
 from labelgap.solvers.base import Array, Kronecker, LinearMap, Objective, Solution, Status, inner
 
 Blocks = Literal["joint", "rows", "columns"]
@@ -138,6 +138,19 @@ class RotatedSystem:
         return solution._replace(x=matmul(solution.x, self.Q.T), residual=matmul(solution.residual, self.Q.T))
 
 
+def _solve_rows(form: Kronecker, R: Array) -> Array | None:
+    """Return R (w M + ridge)⁻¹ without features, by Cholesky's method; None if there are, or if it loses digits."""
+    if form.features is None or not form.features.is_identity:
+        return None
+    xp = namespace(form.M)
+    unit = xp.eye(form.M.shape[0], dtype=xp.float64, device=getattr(form.M, "device", None))
+    lower = factorize(form.weights * xp.astype(form.M, xp.float64) + form.ridge * unit)
+    if lower is None:
+        return None
+    inverse = xp.linalg.inv(lower)
+    return matmul(R, xp.astype(inverse.T @ inverse, R.dtype))
+
+
 def precondition_columns(features: LinearMap, m: Array, ridge: float, dtype: object) -> Callable[[Array], Array]:
     """Return R ↦ about (m_c AᵀA + ridge)⁻¹ r_c for each column, by a sketch of AᵀA or its diagonal; m is (1, k)."""
     sketch = features.sketch()
@@ -192,13 +205,15 @@ class Direct:
                 "solver='direct' solves squared loss on every cell with one weight and one penalty; use solver='cg' "
                 "or 'tron' (or 'auto') for other losses, for missing labels and with graphs."
             )
-        rotated = RotatedSystem(model.kronecker, start.dtype)
-        if rotated.features.spectrum() is None:
-            x, residual, n_products, converged = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
-            value = model.value + 0.5 * inner(model.gradient, x) - 0.5 * inner(x, residual)
-            status = Status.CONVERGED if converged else Status.MAX_ITER
-            return Solution(start + x, float(value), status, 1, n_products)
-        step = rotated.solve(-model.gradient)
+        step = _solve_rows(model.kronecker, -model.gradient)
+        if step is None:
+            rotated = RotatedSystem(model.kronecker, start.dtype)
+            if rotated.features.spectrum() is None:
+                x, residual, n_products, converged = rotated.solve_columns(-model.gradient, self.tol, self.max_iter)
+                value = model.value + 0.5 * inner(model.gradient, x) - 0.5 * inner(x, residual)
+                status = Status.CONVERGED if converged else Status.MAX_ITER
+                return Solution(start + x, float(value), status, 1, n_products)
+            step = rotated.solve(-model.gradient)
         # Minimise along the step: its length is 1 up to rounding, which then cannot raise f.
         value, slope = float(model.value), float(inner(model.gradient, step))
         curvature = float(inner(step, model.hessp(step)))

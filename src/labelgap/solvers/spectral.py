@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import array_api_compat
 import numpy as np
 import scipy.linalg
 
@@ -95,6 +96,7 @@ def svp(
     tol: float = 1e-3,
     depth: int = 1,
     momentum: bool = True,
+    convert: Callable[[Array, Any], Array] = np.ascontiguousarray,
 ) -> Embedding:
     """Minimise f over n×k matrices Z by projecting M + P_Ω(G − M) onto the PSD matrices of rank k (004, eq. 6).
 
@@ -107,6 +109,7 @@ def svp(
     that raises f is repeated without momentum. Long runs then take a fifth of the steps.
 
     Stops when a step lowers f by less than ``tol`` of itself, or once ‖P_Ω(G − M)‖ ≤ ``tol`` · ‖P_Ω(G)‖.
+    ``convert(array, dtype)`` returns the random start on the device of the problem.
 
     >>> class AllCellsKnown:
     ...     n, dtype, G = 3, np.dtype(float), np.diag([4.0, 1.0, 0.0])
@@ -119,8 +122,8 @@ def svp(
     (array([[2., 0., 0.]]), 'converged')
     """
     n, k = problem.n, min(k, problem.n)
-    U = orthonormalize(random_state.standard_normal((n, k)).astype(problem.dtype))
-    current = previous = _evaluate(problem, U, np.zeros((n, k), problem.dtype))
+    U = orthonormalize(convert(random_state.standard_normal((n, k)), problem.dtype))
+    current = previous = _evaluate(problem, U, namespace(U).zeros_like(U))
     history, status, momentum_steps = [current.value], Status.MAX_ITER, 0
     while len(history) <= max_iter:
         # The first span starts from random directions, so it needs more depth.
@@ -158,27 +161,29 @@ def _project_step(
     problem: SymmetricCompletion, current: _Iterate, previous: _Iterate, beta: float, depth: int
 ) -> _Iterate:
     """Project M̂ at the point M + β (M − M₋)."""
-    b = current.Z.dtype.type(beta)
-    sparse = problem.product(current.R + b * (current.R - previous.R) if beta else current.R)
+    sparse = problem.product(current.R + beta * (current.R - previous.R) if beta else current.R)
 
     def image(V: Array) -> Array:
-        product = sparse(V) + (1 + b) * matmul(current.Z, matmul_t(current.Z, V))
-        return product - b * matmul(previous.Z, matmul_t(previous.Z, V)) if beta else product
+        product = sparse(V) + (1 + beta) * matmul(current.Z, matmul_t(current.Z, V))
+        return product - beta * matmul(previous.Z, matmul_t(previous.Z, V)) if beta else product
 
     return _evaluate(problem, *_project(image, current.U, depth))
 
 
 def _project(image: Callable[[Array], Array], U: Array, depth: int) -> tuple[Array, Array]:
     """Return the k leading eigenvectors of V ↦ M̂ V in the span, and the factor of the projection."""
-    n, k = U.shape
+    (n, k), xp, device = U.shape, namespace(U), array_api_compat.device(U)
     if (depth + 1) * k >= n:
-        basis = np.eye(n, dtype=U.dtype)
+        basis = xp.eye(n, dtype=U.dtype, device=device)
         images = image(basis)
     else:
         basis, images = _make_span(image, U, depth)
-    values, E = _solve_ritz(matmul_t(basis, basis), matmul_t(basis, images), k)
-    U = matmul(basis, E.astype(U.dtype))
-    return U, U * np.sqrt(np.maximum(values, 0)).astype(U.dtype)
+    # The small matrices are decomposed on the host, where threads that fit other parts do the same.
+    gram, form = (np.asarray(array_api_compat.to_device(matmul_t(basis, A), "cpu")) for A in (basis, images))
+    values, E = _solve_ritz(gram, form, k)
+    roots, E = (xp.asarray(part, dtype=U.dtype, device=device) for part in (np.sqrt(np.maximum(values, 0)), E))
+    U = matmul(basis, E)
+    return U, U * roots
 
 
 def _make_span(image: Callable[[Array], Array], U: Array, depth: int) -> tuple[Array, Array]:
@@ -193,9 +198,9 @@ def _make_span(image: Callable[[Array], Array], U: Array, depth: int) -> tuple[A
         new = images[-1]
         for _ in range(2):
             new = orthonormalize(new - matmul(basis, matmul_t(basis, new)))
-        basis = np.concatenate([basis, new], axis=1)
+        basis = namespace(U).concat([basis, new], axis=1)
         images.append(image(new))
-    return basis, np.concatenate(images, axis=1)
+    return basis, namespace(U).concat(images, axis=1)
 
 
 def _solve_ritz(gram: Array, form: Array, k: int) -> tuple[Array, Array]:
