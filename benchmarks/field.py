@@ -4,9 +4,9 @@
         [--peers .peers/bin/python] [--results FOLDER] [--markdown FILE] [--json FILE] [--plot FILE]
 
 needs LABELGAP_DATA, and ``make peers`` for the other packages, which run with their defaults in an environment of
-their own. Rows have unit length. A regime removes labels from the training set, differently for each mask; all methods
-get the same ones. Test labels are complete, and test rows without labels are left out. PSP@k has the propensities of
-the complete training labels; methods that use propensities (1/p) estimate them from what is left.
+their own. Rows have unit length. A regime removes labels from the training set, differently for each mask; all
+methods get the same ones. Test labels are complete, and test rows without labels are left out. PSP@k has the
+propensities of the complete training labels; methods that use propensities (1/p) estimate them from what is left.
 
 A mask removes all labels of some rows. Other packages would learn that such a row has no label, and most of them are
 better without these rows (omikuji's trees by far), so they train on the rows that still have a label. labelgap gets
@@ -15,8 +15,8 @@ all rows.
 The regime "one positive" follows the protocol of CRISP instead: 80 % of all rows to train on, with one positive each,
 10 % that are not used, and 10 % to test on; a mask is a trial. It reports the ranking loss and the average precision.
 
-Each method runs in a process of its own; memory is what training adds at most. Each result is stored in FOLDER as soon
-as it is known, and a later run adds only those that are missing: ``--report`` runs nothing.
+Each method runs in a process of its own; memory is what training adds at most. Each result is stored in FOLDER as
+soon as it is known, and a later run adds only those that are missing: ``--report`` runs nothing.
 """
 
 from __future__ import annotations

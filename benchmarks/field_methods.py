@@ -3,9 +3,9 @@
     python benchmarks/field_methods.py METHOD DATA.npz OUT.npz
 
 runs one method in a process of its own, so that memory is that of the method, and so that other packages can have an
-environment of their own (``make peers``): the script needs NumPy, SciPy and the package, and labelgap only for its own
-methods. Parameters are the defaults of each package unless DATA holds others. A classifier gets (X, Y, T, k), with T
-the rows to rank labels for; a recommender gets (Y, k) and ranks what a row does not have yet.
+environment of their own (``make peers``): the script needs NumPy, SciPy and the package, and labelgap only for its
+own methods. Parameters are the defaults of each package unless DATA holds others. A classifier gets (X, Y, T, k),
+with T the rows to rank labels for; a recommender gets (Y, k) and ranks what a row does not have yet.
 """
 
 from __future__ import annotations
@@ -167,16 +167,27 @@ def _pairs(X: Any) -> Iterator[list[tuple[int, float]]]:
         yield list(zip(X.indices[start:stop].tolist(), X.data[start:stop].tolist(), strict=True))
 
 
+N_WEIGHTED = 200  # labels of a row that are ranked again by weighted probabilities
+
+
 def rank_by_napkinxc(task: Task, *, model: str, weighted: bool = False, **settings: Any) -> Ranked:
     """Train one of napkinXC's models; ``weighted`` ranks by probabilities times inverse propensities."""
     from napkinxc import models
 
-    weights = {"labels_weights": (1 / task.propensities).tolist()} if weighted else {}
     with TemporaryDirectory() as folder:
         fitted = getattr(models, model)(folder, **settings)
         _, costs = train(lambda: fitted.fit(task.X, task.Y))
         size = folder_megabytes(folder)
-        best, seconds = timed(lambda: fitted.predict(task.T, top_k=task.k, **weights))
+
+        def rank() -> Any:
+            if not weighted:
+                return fitted.predict(task.T, top_k=task.k)
+            # Its own labels_weights crash with trees (0.7.2): the best labels are weighted here.
+            lists = fitted.predict_proba(task.T, top_k=max(N_WEIGHTED, task.k))
+            by_weight = [sorted(((-p / task.propensities[j], j) for j, p in row)) for row in lists]
+            return [[j for _, j in row[: task.k]] for row in by_weight]
+
+        best, seconds = timed(rank)
         return Ranked(pad_rows(best, task.k), costs.seconds, seconds, *costs[1:], size)
 
 
@@ -394,14 +405,14 @@ def unpack_matrix(arrays: Any, name: str) -> Any:
 def main() -> None:
     """Run a method with each of the settings, or say with ``check`` which ones can run."""
     if sys.argv[1] == "check":
-        versions = {name: method.distribution for name, method in METHODS.items() if not check_method(name)}
         reasons = {name: reason for name in METHODS if (reason := check_method(name))}
-        print(json.dumps([{name: f"{it} {metadata.version(it)}" for name, it in versions.items()}, reasons]))
+        names = {name: method.distribution for name, method in METHODS.items() if name not in reasons}
+        print(json.dumps([{name: f"{it} {metadata.version(it)}" for name, it in names.items()}, reasons]))
         return
     name, source, target = sys.argv[1:]
     with np.load(source) as arrays:
         X, Y, T, known = (unpack_matrix(arrays, part) for part in ("X", "Y", "T", "known"))
-        propensities = arrays["propensities"] if "propensities" in arrays else None
+        propensities = arrays.get("propensities")
         task, settings = Task(X, Y, T, int(arrays["k"]), known, propensities), json.loads(str(arrays["settings"]))
     results = [METHODS[name].rank(task, **each) for each in settings]
     np.savez(target, **{field: np.array([each[i] for each in results]) for i, field in enumerate(Ranked._fields)})

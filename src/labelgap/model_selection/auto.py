@@ -32,6 +32,9 @@ RIDGE_SHARE = 0.4  # of the budget, after which the search of ridge regressions 
 MIN_HELD_OUT = 3000  # rows to compare candidates on, in as few folds as possible
 SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
+MIN_PROBE_SCORE = 0.7  # of a candidate on few rows, relative to the first one
+MAX_PROBE_HELD_OUT = 1000
+LATE = "skipped: it would exceed the budget"
 PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
 SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
 WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
@@ -41,7 +44,7 @@ MAX_MEMBERS = 4
 FEW_ROWS_ALPHA = 0.5  # without a search; 1 / (1 + α), the score of the only row, is above ½
 RARITIES = (0.0, 0.1, 0.2, 0.4, 0.8)  # weights of −log propensity, in standard deviations
 WEIGHTS_UNLABELLED = [2.0**power for power in range(-13, 2)]
-FREQUENCY_POWERS = (0.0, 0.15, 0.25)
+FREQUENCY_POWERS = (0.0, 0.15, 0.25, 0.35)
 MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 5000, 500
 
 
@@ -64,6 +67,13 @@ class Scored(NamedTuple):
     scores: NDArray
     seconds: float = 0.0
     fitted: MultiLabelEstimator | None = None
+
+
+class Probe(NamedTuple):
+    """The seconds and the score of a fit on few rows."""
+
+    seconds: float
+    score: float
 
 
 class Found(NamedTuple):
@@ -327,6 +337,7 @@ class MemberSearch:
         self.propensity = propensity
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
+        self.first_scores: dict[int, float] = {}
 
     def run(self) -> Found:
         """Return the members and what was tried."""
@@ -390,12 +401,12 @@ class MemberSearch:
         try:
             scored = self._fit(candidate, required)
         except ValueError as error:
-            scored, note = None, f"failed: {error}"
-        if scored is not None:
+            scored = f"failed: {error}"
+        if isinstance(scored, Scored):
             score = self.judge.score(scored.scores)
             self.scored.append(scored)
-        elif not note:
-            note = "skipped: it would exceed the budget"
+        else:
+            note = scored
         self.report.append(
             {
                 "candidate": candidate.name,
@@ -407,11 +418,12 @@ class MemberSearch:
             }
         )
 
-    def _fit(self, candidate: Candidate, required: bool) -> Scored | None:
+    def _fit(self, candidate: Candidate, required: bool) -> Scored | str:
+        """Return the scores of a candidate, or why there are none."""
         if isinstance(candidate.estimator, OneClassMFCV):
             return self._search_one_class(candidate)
-        if not required and not self._has_time(candidate):
-            return None
+        if not required and (obstacle := self._find_obstacle(candidate)):
+            return obstacle
         start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
         for number, held_out in enumerate(self.folds):
             train = np.setdiff1d(np.arange(len(self.labels)), held_out)
@@ -419,15 +431,15 @@ class MemberSearch:
                 model = clone(candidate.estimator).fit(X[train], self.labels[train])
             blocks.append(model._scores(X[held_out]).dense())
             if not required and number == 0 and not self._can_go_on(time.perf_counter() - start):
-                return None
+                return LATE
         seconds = (time.perf_counter() - start) / len(self.folds)
         return Scored(candidate, np.concatenate(blocks), 1.25 * seconds)
 
-    def _search_one_class(self, candidate: Candidate) -> Scored | None:
+    def _search_one_class(self, candidate: Candidate) -> Scored | str:
         """Search on the folds; the chosen parameters have scores of held-out rows, and a model of all rows."""
         left = self._seconds_left()
         if left < 0.05 * (self.deadline - self.began):
-            return None
+            return LATE
         search = clone(candidate.estimator).set_params(budget=SEARCH_SHARE * left, hold_out=self.folds)
         with scope(candidate.name):
             search.fit(self.rows[candidate.idf], self.labels)
@@ -435,19 +447,30 @@ class MemberSearch:
         chosen = candidate._replace(estimator=search.chosen())
         return Scored(chosen, np.concatenate(scores), 0.0, search.best_estimator_)
 
-    def _has_time(self, candidate: Candidate) -> bool:
-        """Return whether fits on the folds and on all rows are expected to end in time, from fits on few rows."""
-        left, n_fits = self._seconds_left(), len(self.folds) + 1
-        if left < 0.05 * (self.deadline - self.began):
-            return False
+    def _find_obstacle(self, candidate: Candidate) -> str:
+        """Return why a candidate is not worth its time, from fits on few rows, or "" if it is.
+
+        Fits on the folds and on all rows must be expected to end in time, and on few rows the candidate must not be
+        clearly worse than the first one. The first probe also compiles what is not compiled yet; if it promises
+        enough time, there is no second one.
+        """
+        if self._seconds_left() < 0.05 * (self.deadline - self.began):
+            return LATE
         if len(self.labels) <= MIN_PROBE_ROWS:
-            return True
-        # The first probe also compiles what is not compiled yet; if it promises enough, there is no second one.
+            return ""
         for share in (2 * PROBE_SHARE, PROBE_SHARE):
-            seconds = PROBE_MARGIN * share * self._probe(candidate, share) * n_fits
-            if seconds < self._seconds_left():
-                return True
-        return False
+            probe = self._probe(candidate, share)
+            if probe.score < MIN_PROBE_SCORE * self._probe_first(share):
+                return f"skipped: clearly worse on {len(self.labels) // share} rows"
+            if PROBE_MARGIN * share * probe.seconds * (len(self.folds) + 1) < self._seconds_left():
+                return ""
+        return LATE
+
+    def _probe_first(self, share: int) -> float:
+        """Return the score of the first candidate on few rows."""
+        if share not in self.first_scores:
+            self.first_scores[share] = self._probe(self.scored[0].candidate, share).score
+        return self.first_scores[share]
 
     def _can_go_on(self, seconds: float) -> bool:
         """Return whether the other folds and a fit on all rows are expected to end in time, from the first fold."""
@@ -457,14 +480,17 @@ class MemberSearch:
         """Return the seconds until the deadline, less those of the last fit of all candidates so far."""
         return self.deadline - time.perf_counter() - sum(scored.seconds for scored in self.scored)
 
-    def _probe(self, candidate: Candidate, share: int) -> float:
-        """Return the seconds of a fit on one of ``share`` rows, and of the ranking of these rows."""
-        n, start = len(self.labels), time.perf_counter()
-        rows = np.sort(np.random.RandomState(SEED).permutation(n)[: n // share])
-        X = self.rows[candidate.idf][rows]
+    def _probe(self, candidate: Candidate, share: int) -> Probe:
+        """Return the seconds and the score of a fit on one of ``share`` rows; the rows of a fold are scored."""
+        n, start, X = len(self.labels), time.perf_counter(), self.rows[candidate.idf]
+        others = np.setdiff1d(np.arange(n), self.folds[0])
+        rows = np.sort(np.random.RandomState(SEED).permutation(others)[: n // share])
         with scope(f"{candidate.name}, probe {share}"):
-            clone(candidate.estimator).fit(X, self.labels[rows])._scores(X).topk(1)
-        return time.perf_counter() - start
+            model = clone(candidate.estimator).fit(X[rows], self.labels[rows])
+        seconds = time.perf_counter() - start
+        held_out = self.folds[0][:MAX_PROBE_HELD_OUT]
+        judge = Judge(self.labels, [held_out], self.propensity, self.kernels)
+        return Probe(seconds, judge.score(model._scores(X[held_out]).dense()))
 
     def _blend(self) -> Found:
         """Return the blend: the best candidate, and others while they raise the score."""
