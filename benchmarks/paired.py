@@ -17,14 +17,14 @@ def values(results: Sequence[Result], measure: str) -> NDArray[np.float64]:
     return np.array([result[measure] for result in results])
 
 
-def mean_and_error(sample: NDArray[np.float64], sign: str = "") -> str:
+def mean_and_error(sample: NDArray[np.float64], sign: str = "", digits: int = 2) -> str:
     """Return the mean ± its standard error, as text.
 
     >>> mean_and_error(np.array([1.0, 2.0, 3.0]))
     '2.00 ± 0.58'
     """
-    mean = format(sample.mean(), f"{sign}.2f")
-    return mean if len(sample) < 2 else f"{mean} ± {sample.std(ddof=1) / np.sqrt(len(sample)):.2f}"
+    mean = format(sample.mean(), f"{sign}.{digits}f")
+    return mean if len(sample) < 2 else f"{mean} ± {sample.std(ddof=1) / np.sqrt(len(sample)):.{digits}f}"
 
 
 def figures(results: Sequence[Result], measures: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from labelgap.estimators.base import About, MultiLabelEstimator, Outcome
+from labelgap.estimators.label_models import scale_by_frequency
 from labelgap.estimators.low_rank import (
     MAX_UPDATE_ALTERNATIONS,
     LabelledRows,
@@ -85,6 +86,10 @@ class OneClassMF(MultiLabelEstimator):
         features). The constant feature gets the mean penalty.
     alpha_labels : float or array, optional
         The same for H. Default: ``alpha``, or its mean.
+    frequency_power : float, default=0.0
+        r, by which frequent labels get more weight on their unlabelled cells and stronger penalties: for a label with
+        f_j positives q_j is multiplied by ((f_j + 1) / m)^r, and the penalty of its row of H by ((f_j + 1) / m)^2r,
+        where m is the mean of f + 1 over all positives. The penalties of label features stay as they are.
     graph_alpha : float, default=1.0
         γ, the weight of the ``row_graph`` passed to :meth:`fit`.
     label_graph_alpha : float, optional
@@ -140,6 +145,8 @@ class OneClassMF(MultiLabelEstimator):
         The weights of the training rows, if these are stored and have weights.
     unlabelled_share_ : float
         The share of the unlabelled cells that were used: 1, or less if they were subsampled.
+    label_scales_ : ndarray of shape (L, 1)
+        The factors of q with a ``frequency_power``.
     memory_, objective_, n_iter_, status_ :
         As in :class:`LEML`.
 
@@ -176,6 +183,7 @@ class OneClassMF(MultiLabelEstimator):
         row_factors_: NDArray
         seen_: sp.csr_array
         row_weights_: NDArray
+        label_scales_: NDArray
 
     def __init__(
         self,
@@ -189,6 +197,7 @@ class OneClassMF(MultiLabelEstimator):
         negative_ratio: float = 1.0,
         alpha: Any = 1.0,
         alpha_labels: Any = None,
+        frequency_power: float = 0.0,
         graph_alpha: float = 1.0,
         label_graph_alpha: float | None = None,
         fit_intercept: bool = True,
@@ -215,6 +224,7 @@ class OneClassMF(MultiLabelEstimator):
         self.negative_ratio = negative_ratio
         self.alpha = alpha
         self.alpha_labels = alpha_labels
+        self.frequency_power = frequency_power
         self.graph_alpha = graph_alpha
         self.label_graph_alpha = label_graph_alpha
         self.fit_intercept = fit_intercept
@@ -389,7 +399,7 @@ class OneClassMF(MultiLabelEstimator):
         """
         check_is_fitted(self)
         positives = check_new_positives("positives", positives, self.n_labels_)
-        one_class = self._one_class((None, self.n_labels_))
+        one_class = self._one_class((None, self.n_labels_), self._get_scales(self.n_labels_))
         p, q = one_class.weights
         weights = Weights.of(float(np.mean(p)) * self.unlabelled_share_, q)
         with threads(self.n_jobs):
@@ -416,6 +426,7 @@ class OneClassMF(MultiLabelEstimator):
             check_choice("loss_unlabelled", self.loss_unlabelled, tuple(LOSSES))
         check_choice("negatives", self.negatives, ("all", "subsampled"))
         check_number("negative_ratio", self.negative_ratio, Real, least=0)
+        check_number("frequency_power", self.frequency_power, Real, least=0)
         if not isinstance(self.negative_target, Real) or not np.isfinite(self.negative_target):
             raise ValueError(f"negative_target={self.negative_target!r} is out of range; pass a finite number.")
         if get_loss(self.loss_unlabelled).negative < 0 <= self.negative_target:
@@ -483,6 +494,8 @@ class OneClassMF(MultiLabelEstimator):
             alpha_labels = check_penalty(
                 "alpha_labels", self.alpha_labels, right.shape[1], constant=False, dtype=dtype
             )
+        if self.frequency_power and right.is_identity:
+            alpha_labels = (self._scale_labels(data.labels) ** 2 * alpha_labels).astype(dtype)
         if np.ndim(alpha):
             alpha = (backend.rows if left.is_identity else backend.array)(alpha, dtype)
         if np.ndim(alpha_labels):
@@ -503,8 +516,21 @@ class OneClassMF(MultiLabelEstimator):
             return problem
         return replace(problem, left=ProductsOnly(left), precompute=False)
 
-    def _one_class(self, shape: tuple[int | None, int | None]) -> PositiveUnlabelled:
+    def _scale_labels(self, labels: Labels) -> Any:
+        """Return the factor ((f_j + 1) / m)^r of each label, an L×1 array, or 1 without a power."""
+        if not self.frequency_power:
+            return 1.0
+        counts = np.bincount(labels.positives.indices, minlength=labels.shape[1])
+        return scale_by_frequency(counts, -float(self.frequency_power))[:, None]
+
+    def _get_scales(self, n_labels: int) -> Any:
+        """Return the stored factors of labels, 1 for new ones, or 1 if there are none."""
+        scales = getattr(self, "label_scales_", None)
+        return 1.0 if scales is None else np.vstack([scales, np.ones((n_labels - len(scales), 1))])
+
+    def _one_class(self, shape: tuple[int | None, int | None], scale: Any = 1.0) -> PositiveUnlabelled:
         weights = check_pair_of_weights("weight_unlabelled", self.weight_unlabelled, shape)
+        weights = Weights(weights.rows, weights.columns * scale)
         return PositiveUnlabelled(
             get_loss(self.loss), get_loss(self.loss_unlabelled), float(self.negative_target), weights
         )
@@ -513,7 +539,7 @@ class OneClassMF(MultiLabelEstimator):
         """Return the cells of the objective, and those of a label without positives."""
         labels, backend, dtype, n = data.labels, data.backend, data.dtype, len(data.labels)
         share = get_unlabelled_share(self.negatives, self.negative_ratio, labels)
-        one_class = replace(self._one_class(labels.shape), importance=data.importance)
+        one_class = replace(self._one_class(labels.shape, self._scale_labels(labels)), importance=data.importance)
         if share == 1:
             cells = one_class.bind(labels.positives, backend, dtype)
         else:
@@ -535,12 +561,20 @@ class OneClassMF(MultiLabelEstimator):
         if not problem.right.is_identity:
             self.label_feature_factors_ = H
         self.label_factors_ = data.backend.to_numpy(problem.right.times(fit.H))
+        self._store_scales(data.labels, further)
         if not further:
             featureless = problem.left.is_identity
             constant = bool(self.fit_intercept) and not featureless
             self.feature_factors_, self.intercept_factors_ = split_factors(W[:0] if featureless else W, constant)
             self.unlabelled_share_ = get_unlabelled_share(self.negatives, self.negative_ratio, data.labels)
             self.threshold_ = (get_loss(self.loss).positive + float(self.negative_target)) / 2
+
+    def _store_scales(self, labels: Labels, further: bool) -> None:
+        """Store the factors of labels by frequency, if there is a power; labels of further rows get the factor 1."""
+        scales = self._get_scales(labels.shape[1]) if further else self._scale_labels(labels)
+        self.__dict__.pop("label_scales_", None)
+        if np.ndim(scales):
+            self.label_scales_ = scales
 
     def _store_rows(self, data: BoundData, problem: Problem, fit: Fit, further: bool) -> None:
         """Store factors, positives and weights of rows if the model keeps rows; append those of further rows."""
@@ -582,7 +616,7 @@ class OneClassMF(MultiLabelEstimator):
     def _update_context(self, rows: LabelledRows, before: LabelledRows | None, side: SideData) -> UpdateContext:
         """Return the properties of further rows besides their features and positives."""
         if self.n_features_in_:
-            return UpdateContext(side, alike=not side.names and isinstance(self.weight_unlabelled, Real))
+            return UpdateContext(side, alike=not side.names and self._weighs_alike())
         assert before is not None
         if len(before.labels) != len(self.row_factors_):
             raise ValueError(
@@ -591,6 +625,9 @@ class OneClassMF(MultiLabelEstimator):
             )
         side = replace(side, row_weights=self._append_row_weights(side.row_weights, len(rows.labels)))
         return UpdateContext(side, fold_in=partial(self._fold_in_further, rows.labels, side.row_weights))
+
+    def _weighs_alike(self) -> bool:
+        return isinstance(self.weight_unlabelled, Real) and not self.frequency_power
 
     def _append_row_weights(self, weights: Any, n_further: int) -> NDArray | None:
         """Return the weights of the stored rows, then of the further ones; None if no row has a weight.
@@ -608,7 +645,8 @@ class OneClassMF(MultiLabelEstimator):
     def _fold_in_further(self, labels: Labels, row_weights: Any, problem: Problem, H: NDArray) -> NDArray:
         """Return the factors of the further rows, the last ones of the problem, with their weights and penalties."""
         further = np.arange(-len(labels), 0)
-        one_class, alpha = self._one_class(problem.cells.shape), problem.penalties.left
+        one_class = self._one_class(problem.cells.shape, self._get_scales(labels.shape[1]))
+        alpha = problem.penalties.left
         p, q = one_class.weights.select_rows(further)
         importance = Weights() if row_weights is None else Weights(row_weights[further, None])
         alpha = problem.backend.to_numpy(alpha)[further] if np.ndim(alpha) else alpha

@@ -30,17 +30,22 @@ from labelgap.runtime import progress, scope
 
 MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
 RIDGE_SHARE = 0.4  # of the budget, after which the search of ridge regressions ends
-MIN_HELD_OUT = 1500  # rows to compare candidates on, in as few folds as possible
+MIN_HELD_OUT = 3000  # rows to compare candidates on, in as few folds as possible
 SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
+MIN_PROBE_SCORE = 0.7  # of a candidate on few rows, relative to the first one
+MAX_PROBE_HELD_OUT = 1000
+LATE = "skipped: it would exceed the budget"
 PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
-SEARCH_FITS = 1.5  # of a candidate that is a search, in its own fits
+SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
 WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
 MIN_GAIN = 1e-3  # relative, of a further member
 NEAR_TIE = 5e-3  # relative, by which a later candidate must be better to lead
 MAX_MEMBERS = 4
 FEW_ROWS_ALPHA = 0.5  # without a search; 1 / (1 + α), the score of the only row, is above ½
 RARITIES = (0.0, 0.1, 0.2, 0.4, 0.8)  # weights of −log propensity, in standard deviations
+WEIGHTS_UNLABELLED = [2.0**power for power in range(-13, 2)]
+FREQUENCY_POWERS = (0.0, 0.15, 0.25, 0.35)
 MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 5000, 500
 
 
@@ -54,19 +59,35 @@ class Candidate(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """A candidate with its parameters chosen, and its scores of the held-out rows."""
+    """A candidate with its parameters chosen, its scores of the held-out rows, and the seconds of a last fit.
+
+    ``fitted`` is the model on all rows, if there is one already.
+    """
 
     candidate: Candidate
     scores: NDArray
+    seconds: float = 0.0
+    fitted: MultiLabelEstimator | None = None
+
+
+class Probe(NamedTuple):
+    """The seconds and the score of a fit on few rows."""
+
+    seconds: float
+    score: float
 
 
 class Found(NamedTuple):
-    """The result of a search: members with weights, the weight of rarity, the table, and the held-out scores."""
+    """The result of a search: members with weights, the weight of rarity, the table, and the held-out scores.
+
+    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others.
+    """
 
     members: list[dict[str, Any]]
     rarity: float
     report: list[dict[str, Any]]
     held_out: list[HeldOutPart] | None
+    fitted: list[MultiLabelEstimator | None]
 
 
 class AutoLabeler(MultiLabelEstimator):
@@ -184,14 +205,15 @@ class AutoLabeler(MultiLabelEstimator):
             search = MemberSearch(X, labels, idf, propensity, deadline, self._member_options(seed), self._kernels())
             blend = search.run()
         else:
-            blend = Found([dict(member) for member in self.members], float(self.rarity), [], None)
-        self.members_, self.rarity_, self.report_, self._held_out = blend
+            members = [dict(member) for member in self.members]
+            blend = Found(members, float(self.rarity), [], None, [None] * len(members))
+        self.members_, self.rarity_, self.report_, self._held_out, fitted = blend
         self.idf_ = idf if any(member["idf"] for member in self.members_) else None
         self.offset_ = None if propensity is None else (-self.rarity_ * np.log(propensity)).astype(X.dtype)
         self.models_ = []
-        for number, member in enumerate(self.members_):
+        for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
             with scope(f"member {number}"):
-                self.models_.append(make_member(member).fit(self._rows_of(member, X), labels))
+                self.models_.append(model or make_member(member).fit(self._rows_of(member, X), labels))
 
     def _member_options(self, seed: int) -> dict[str, Any]:
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
@@ -316,7 +338,7 @@ class MemberSearch:
         self.propensity = propensity
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
-        self.refit_seconds: list[float] = []  # expected, of each candidate in `scored`
+        self.first_scores: dict[int, float] = {}
 
     def run(self) -> Found:
         """Return the members and what was tried."""
@@ -325,7 +347,7 @@ class MemberSearch:
             estimator = choices[False].estimator
             if estimator.get_params().get("loss") == "squared":
                 estimator.set_params(alpha=FEW_ROWS_ALPHA)
-            return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None)
+            return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None, [None])
         self.folds = self._split()
         self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
         with progress(None, "AutoLabeler: candidates", 0) as advance:
@@ -333,8 +355,8 @@ class MemberSearch:
                 name = "one-vs-all, chosen" + (", idf" if idf else "")
                 self._try(Candidate(name, choice.estimator, idf), required=True)
                 advance(name)
-            best_idf = max(self.scored, key=lambda scored: self.judge.score(scored.scores)).candidate.idf
-            for candidate in self._list_candidates(best_idf):
+            scores = [self.judge.score(scored.scores) for scored in self.scored]
+            for candidate in self._list_candidates(scores[-1] > scores[0] * (1 + NEAR_TIE)):
                 self._try(candidate)
                 advance(candidate.name)
         return self._blend()
@@ -350,7 +372,7 @@ class MemberSearch:
     def _split(self) -> list[NDArray]:
         """Return the rows of as few folds as hold enough rows."""
         n = len(self.labels)
-        order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, 2 * MIN_HELD_OUT))
+        order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, MIN_HELD_OUT))
         n_folds = min(3, -(-MIN_HELD_OUT // size))
         return [np.sort(order[start : start + size]) for start in range(0, n_folds * size, size)]
 
@@ -360,12 +382,14 @@ class MemberSearch:
         jobs = {"n_jobs": self.options["n_jobs"], "dtype": self.options["dtype"]}
         seeded = jobs | {"random_state": self.options["random_state"]}
         complete = self.labels.complete
+        weights, powers = WEIGHTS_UNLABELLED, FREQUENCY_POWERS
+        one_class = OneClassMFCV(n_splits=1, weights=weights, frequency_powers=powers, **seeded)
+        yield Candidate("one-class", one_class, idf, "unlabelled")
         yield Candidate("neighbours", LabelKNN(40, **seeded), idf=True in self.rows)
         if n <= MAX_KERNEL_ROWS and d <= MAX_KERNEL_FEATURES:
             rank = min(self.labels.shape[1], n)
             for alpha in (0.1, 1.0):
                 yield Candidate(f"kernel, alpha {alpha:g}", LEML(rank, alpha=alpha, kernel="rbf", **seeded))
-        yield Candidate("one-class", OneClassMFCV(n_splits=1, **seeded), idf, "unlabelled")
         if complete:
             yield Candidate("one-vs-all, squared hinge", BinaryRelevance(**jobs), idf)
         elif min(self.labels.shape[1], d) > 1:
@@ -378,12 +402,12 @@ class MemberSearch:
         try:
             scored = self._fit(candidate, required)
         except ValueError as error:
-            scored, note = None, f"failed: {error}"
-        if scored is not None:
+            scored = f"failed: {error}"
+        if isinstance(scored, Scored):
             score = self.judge.score(scored.scores)
             self.scored.append(scored)
-        elif not note:
-            note = "skipped: it would exceed the budget"
+        else:
+            note = scored
         self.report.append(
             {
                 "candidate": candidate.name,
@@ -395,52 +419,79 @@ class MemberSearch:
             }
         )
 
-    def _fit(self, candidate: Candidate, required: bool) -> Scored | None:
-        if not required and not self._has_time(candidate):
-            return None
+    def _fit(self, candidate: Candidate, required: bool) -> Scored | str:
+        """Return the scores of a candidate, or why there are none."""
+        if isinstance(candidate.estimator, OneClassMFCV):
+            return self._search_one_class(candidate)
+        if not required and (obstacle := self._find_obstacle(candidate)):
+            return obstacle
         start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
-        estimator = candidate.estimator
         for number, held_out in enumerate(self.folds):
             train = np.setdiff1d(np.arange(len(self.labels)), held_out)
             with scope(f"{candidate.name}, fold {number}"):
-                model = clone(estimator).fit(X[train], self.labels[train])
+                model = clone(candidate.estimator).fit(X[train], self.labels[train])
             blocks.append(model._scores(X[held_out]).dense())
-            if not required and number == 0 and not self._can_go_on(candidate, time.perf_counter() - start):
-                return None
-            estimator = model.chosen()  # a search searches on the first fold alone
-        self.refit_seconds.append(1.25 * (time.perf_counter() - start) / len(self.folds))
-        return Scored(candidate._replace(estimator=estimator), np.concatenate(blocks))
+            if not required and number == 0 and not self._can_go_on(time.perf_counter() - start):
+                return LATE
+        seconds = (time.perf_counter() - start) / len(self.folds)
+        return Scored(candidate, np.concatenate(blocks), 1.25 * seconds)
 
-    def _has_time(self, candidate: Candidate) -> bool:
-        """Return whether fits on the folds and on all rows are expected to end in time, from a fit on few rows."""
-        n, left = len(self.labels), self._seconds_left()
-        if n <= MIN_PROBE_ROWS:
-            return left > 0
+    def _search_one_class(self, candidate: Candidate) -> Scored | str:
+        """Search on the folds; the chosen parameters have scores of held-out rows, and a model of all rows."""
+        left = self._seconds_left()
         if left < 0.05 * (self.deadline - self.began):
-            return False
-        self._probe(candidate, 2 * PROBE_SHARE)  # compiles what is not compiled yet
-        seconds = PROBE_SHARE * self._probe(candidate, PROBE_SHARE)
-        # A search searches once; its other fits have fixed parameters.
-        n_fits = SEARCH_FITS if isinstance(candidate.estimator, OneClassMFCV) else len(self.folds) + 1
-        return PROBE_MARGIN * seconds * n_fits < self._seconds_left()
+            return LATE
+        search = clone(candidate.estimator).set_params(budget=SEARCH_SHARE * left, hold_out=self.folds)
+        with scope(candidate.name):
+            search.fit(self.rows[candidate.idf], self.labels)
+        scores = [part.scores.dense() for part in search.held_out_]
+        chosen = candidate._replace(estimator=search.chosen())
+        return Scored(chosen, np.concatenate(scores), 0.0, search.best_estimator_)
 
-    def _can_go_on(self, candidate: Candidate, seconds: float) -> bool:
+    def _find_obstacle(self, candidate: Candidate) -> str:
+        """Return why a candidate is not worth its time, from fits on few rows, or "" if it is.
+
+        Fits on the folds and on all rows must be expected to end in time, and on few rows the candidate must not be
+        clearly worse than the first one. The first probe also compiles what is not compiled yet; if it promises
+        enough time, there is no second one.
+        """
+        if self._seconds_left() < 0.05 * (self.deadline - self.began):
+            return LATE
+        if len(self.labels) <= MIN_PROBE_ROWS:
+            return ""
+        for share in (2 * PROBE_SHARE, PROBE_SHARE):
+            probe = self._probe(candidate, share)
+            if probe.score < MIN_PROBE_SCORE * self._probe_first(share):
+                return f"skipped: clearly worse on {len(self.labels) // share} rows"
+            if PROBE_MARGIN * share * probe.seconds * (len(self.folds) + 1) < self._seconds_left():
+                return ""
+        return LATE
+
+    def _probe_first(self, share: int) -> float:
+        """Return the score of the first candidate on few rows."""
+        if share not in self.first_scores:
+            self.first_scores[share] = self._probe(self.scored[0].candidate, share).score
+        return self.first_scores[share]
+
+    def _can_go_on(self, seconds: float) -> bool:
         """Return whether the other folds and a fit on all rows are expected to end in time, from the first fold."""
-        n_fits = SEARCH_FITS - 1 if isinstance(candidate.estimator, OneClassMFCV) else len(self.folds)
-        return 1.25 * seconds * n_fits < self._seconds_left()
+        return 1.25 * seconds * len(self.folds) < self._seconds_left()
 
     def _seconds_left(self) -> float:
         """Return the seconds until the deadline, less those of the last fit of all candidates so far."""
-        return self.deadline - time.perf_counter() - sum(self.refit_seconds)
+        return self.deadline - time.perf_counter() - sum(scored.seconds for scored in self.scored)
 
-    def _probe(self, candidate: Candidate, share: int) -> float:
-        """Return the seconds of a fit on one of ``share`` rows, and of the ranking of these rows."""
-        n, start = len(self.labels), time.perf_counter()
-        rows = np.sort(np.random.RandomState(SEED).permutation(n)[: n // share])
-        X = self.rows[candidate.idf][rows]
+    def _probe(self, candidate: Candidate, share: int) -> Probe:
+        """Return the seconds and the score of a fit on one of ``share`` rows; the rows of a fold are scored."""
+        n, start, X = len(self.labels), time.perf_counter(), self.rows[candidate.idf]
+        others = np.setdiff1d(np.arange(n), self.folds[0])
+        rows = np.sort(np.random.RandomState(SEED).permutation(others)[: n // share])
         with scope(f"{candidate.name}, probe {share}"):
-            clone(candidate.estimator).fit(X, self.labels[rows])._scores(X).topk(1)
-        return time.perf_counter() - start
+            model = clone(candidate.estimator).fit(X[rows], self.labels[rows])
+        seconds = time.perf_counter() - start
+        held_out = self.folds[0][:MAX_PROBE_HELD_OUT]
+        judge = Judge(self.labels, [held_out], self.propensity, self.kernels)
+        return Probe(seconds, judge.score(model._scores(X[held_out]).dense()))
 
     def _blend(self) -> Found:
         """Return the blend: the best candidate, and others while they raise the score."""
@@ -469,7 +520,8 @@ class MemberSearch:
         for place, weight in weights.items():
             scored_rows[place]["weight"] = weight
         members = [describe_member(self.scored[place].candidate, weight) for place, weight in weights.items()]
-        return Found(members, rarity, self.report, self._part_rows(total))
+        fitted = [self.scored[place].fitted for place in weights]
+        return Found(members, rarity, self.report, self._part_rows(total), fitted)
 
     def _choose_rarity(self, scores: NDArray, unit: float) -> float:
         if self.propensity is None:

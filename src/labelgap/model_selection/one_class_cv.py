@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -23,6 +23,7 @@ from labelgap.metrics import Metric
 from labelgap.model_selection.candidates import Point, Walk, check_candidates
 from labelgap.model_selection.criteria import get_criteria
 from labelgap.model_selection.engine import (
+    Budget,
     DelegatingSearch,
     FoldScores,
     Search,
@@ -49,6 +50,7 @@ GRAPH_ALPHAS = [2.0**power for power in range(-6, 11)]
 RATIOS = [0.25, 0.5, 1.0, 2.0]
 
 FIRST_VALUES = {"weight_unlabelled": 2.0**-5, "alpha": 0.5, "graph_alpha": 1.0, "negative_ratio": 1.0}
+FIRST_VALUES |= {"frequency_power": 0.15}
 MAX_WORSE_ALTERNATIONS = 1  # in a row, before a fit of the search stops
 MAX_PATH_STARTS = 32  # fits that are kept for their neighbours on the path
 PATH_COMPONENTS_SHARE, MIN_PATH_COMPONENTS = 0.5, 60  # of the components, for the path
@@ -192,6 +194,18 @@ def choose_components(data: BoundData, *, constant: bool) -> int:
     return min(MAX_COMPONENTS, n_features, data.right.shape[1])
 
 
+def find_first_point(axes: dict[str, list[float]]) -> Point:
+    """Return the candidates that a search starts from: those nearest to ``FIRST_VALUES``, by their ratio.
+
+    >>> find_first_point({"alpha": [0.25, 1.0, 4.0], "frequency_power": [0.0, 0.15]})
+    (0, 1)
+    """
+    return tuple(
+        min(range(len(values)), key=lambda i: abs(np.log(max(values[i], 1e-300) / FIRST_VALUES[name])))
+        for name, values in axes.items()
+    )
+
+
 class OneClassMFCV(DelegatingSearch):
     """:class:`OneClassMF` with its weight, penalties and number of alternations chosen on held-out data.
 
@@ -218,14 +232,20 @@ class OneClassMFCV(DelegatingSearch):
         above.
     ratios : sequence of float, optional
         Candidates for ``negative_ratio`` if negatives are subsampled; by default ¼, ½, 1 and 2. The weight is then 1.
+    frequency_powers : sequence of float, default=(0.0,)
+        Candidates for ``frequency_power``. The path has the one nearest to 0.15; the fits after it have them all.
     metric : str, Metric or a sequence of them, default=("P@1", "P@3", "P@5")
         The metric to maximise; of several metrics their geometric mean.
-    hold_out : {"auto", "rows", "positives"}, default="auto"
-        Validate on held-out rows or on held-out positives; "auto" means rows if there are features.
+    hold_out : {"auto", "rows", "positives"} or sequence of arrays of int, default="auto"
+        Validate on held-out rows or on held-out positives; "auto" means rows if there are features. Arrays are the
+        numbers of the rows that each split holds out, instead of random ones.
     share : float, default=0.2
         The share that is held out.
     n_splits : int, default=2
         Number of random splits; scores are averaged over them.
+    budget : float, optional
+        Seconds for the search and the last fit. The path may take half of them; then candidates are fitted as long as
+        another one and the last fit are expected to end in time. At least one candidate is fitted.
     max_iter : int, default=15
         Maximum number of alternations of a fit.
     path_iter : int, default=1
@@ -280,10 +300,12 @@ class OneClassMFCV(DelegatingSearch):
         label_graph_alpha: float | None = None,
         alpha_labels: Any = None,
         ratios: Sequence[float] | None = None,
+        frequency_powers: Sequence[float] = (0.0,),
         metric: Any = ("P@1", "P@3", "P@5"),
-        hold_out: Literal["auto", "rows", "positives"] = "auto",
+        hold_out: Literal["auto", "rows", "positives"] | Sequence[Any] = "auto",
         share: float = 0.2,
         n_splits: int = 2,
+        budget: float | None = None,
         fit_intercept: bool = True,
         init: Literal["svd", "random"] = "svd",
         solver: Literal["auto", "cg", "tron", "gd", "direct"] = "auto",
@@ -308,10 +330,12 @@ class OneClassMFCV(DelegatingSearch):
         self.label_graph_alpha = label_graph_alpha
         self.alpha_labels = alpha_labels
         self.ratios = ratios
+        self.frequency_powers = frequency_powers
         self.metric = metric
         self.hold_out = hold_out
         self.share = share
         self.n_splits = n_splits
+        self.budget = budget
         self.fit_intercept = fit_intercept
         self.init = init
         self.solver = solver
@@ -347,6 +371,7 @@ class OneClassMFCV(DelegatingSearch):
         return self.best_estimator_._check_fit(X, Y, observed)
 
     def _learn(self, X: Any, labels: Labels, side: SideData | None = None) -> None:
+        time = Budget(self.budget)
         metrics, best, side = self._check_parameters(), self.best_estimator_, side or SideData()
         best.container_, best.n_labels_ = labels.container, labels.shape[1]
         axes = self._axes(graph=side.row_graph is not None or side.label_graph is not None)
@@ -355,7 +380,7 @@ class OneClassMFCV(DelegatingSearch):
             best.set_params(n_components=choose_components(data, constant=bool(self.fit_intercept)))
         splits = list(self._make_splits(data, X, metrics))
         candidate = self._estimator().set_params(n_components=best.n_components)
-        chosen, factors = self._search(OneClassFoldFitter(candidate, splits), axes)
+        chosen, factors = self._search(OneClassFoldFitter(candidate, splits), axes, time)
         self.best_params_ = chosen["params"] | {"max_iter": chosen["max_iter"]}
         self.best_score_ = chosen["score"]
         outcome = fit_bound(best.set_params(**self.best_params_, tol=0.0), data)
@@ -383,7 +408,7 @@ class OneClassMFCV(DelegatingSearch):
         return None if held_out is None or any(part.seen is not None for part in held_out) else held_out
 
     def _search(
-        self, fitter: OneClassFoldFitter, axes: dict[str, list[float]]
+        self, fitter: OneClassFoldFitter, axes: dict[str, list[float]], time: Budget
     ) -> tuple[dict[str, Any], list[list[Factors]]]:
         """Follow the ridge of the score with warm starts, then ascend from its top without them.
 
@@ -407,11 +432,15 @@ class OneClassMFCV(DelegatingSearch):
             return score
 
         def fit_warm(point: Point, near: Point | None) -> float:
+            if path.table and not time.allows(time.spent):
+                return float("-inf")
             start = None if near is None else get_params(near)
             params, options = get_params(point), {"max_iter": self.path_iter, "n_components": path_k}
             return record(path, point, path.try_candidate(params, start=start, **options), warm=True)
 
         def fit_cold(point: Point, near: Point | None) -> float:
+            if search.table and not time.allows(2 * max(row["seconds"] for row in search.table)):
+                return float("-inf")
             # The first candidate finds the number of alternations; others have as many as the best one needs.
             most = self.max_iter if search.rival is None else 1 + search.table[search.best_index]["stage"]
             options = {"max_iter": most, "n_components": k, "to_beat": search.rival}
@@ -421,22 +450,26 @@ class OneClassMFCV(DelegatingSearch):
                 chosen[:] = self.table_[-1], fitter.scored_factors
             return score
 
-        first = tuple(
-            min(range(len(values)), key=lambda i: abs(np.log(max(values[i], 1e-300) / FIRST_VALUES[name])))
-            for name, values in axes.items()
-        )
+        first = find_first_point(axes)
         sizes = [len(values) for values in axes.values()]
+        # The path keeps the power of frequencies: weights and penalties hardly depend on it.
+        n_path = len(axes) - ("frequency_power" in axes)
+        rest = first[n_path:]
         with progress(None, "OneClassMFCV", self.verbose) as advance:
-            Walk(sizes, fit_cold).coordinate_ascent(Walk(sizes, fit_warm).follow_coarse_ridge(first))
+            path_walk = Walk(sizes[:n_path], lambda point, near: fit_warm((*point, *rest), near and (*near, *rest)))
+            Walk(sizes, fit_cold).coordinate_ascent((*path_walk.follow_coarse_ridge(first[:n_path]), *rest))
         return tuple(chosen)
 
     def _check_parameters(self) -> tuple[Metric, ...]:
         """Raise ValueError for parameters that are out of range; return the metrics."""
         self._estimator()._check_parameters()
-        check_choice("hold_out", self.hold_out, ("auto", "rows", "positives"))
+        if isinstance(self.hold_out, str):
+            check_choice("hold_out", self.hold_out, ("auto", "rows", "positives"))
         check_share(self.share)
         check_number("n_splits", self.n_splits, Integral, least=1)
         check_number("path_iter", self.path_iter, Integral, least=1)
+        if self.budget is not None and not (isinstance(self.budget, Real) and self.budget > 0):
+            raise ValueError(f"budget={self.budget!r} is not a duration; pass seconds above 0, or None for no limit.")
         metrics = tuple(criterion.measure for criterion in get_criteria(self.metric))
         if not metrics or not all(isinstance(metric, Metric) and metric.depth > 0 for metric in metrics):
             raise ValueError(
@@ -463,16 +496,20 @@ class OneClassMFCV(DelegatingSearch):
         if self.negatives == "subsampled":
             axes["weight_unlabelled"] = check_candidates("weights", self.weights, [1.0])
             axes["negative_ratio"] = check_candidates("ratios", self.ratios, RATIOS)
+        if tuple(np.atleast_1d(self.frequency_powers)) != (0.0,):
+            axes["frequency_power"] = check_candidates("frequency_powers", self.frequency_powers, [0.0])
         return axes
 
     def _make_splits(self, data: BoundData, X: Any, metrics: tuple[Metric, ...]) -> Iterator[Split]:
         """Yield the splits."""
-        by_rows = X is not None if self.hold_out == "auto" else self.hold_out == "rows"
+        given = None if isinstance(self.hold_out, str) else list(self.hold_out)
+        by_rows = X is not None if self.hold_out == "auto" else given is not None or self.hold_out == "rows"
         if by_rows and X is None:
             raise ValueError("hold_out='rows' needs the features of new rows; pass X, or hold_out='positives'.")
         rng = check_random_state(self.random_state)
-        split_rows = self._hold_out_rows(data, X, metrics, rng)
-        for _ in range(self.n_splits):
+        rows = self._draw_rows(len(data.labels), rng) if given is None else iter(given)
+        split_rows = (self._hold_out_rows(data, X, metrics, held_out) for held_out in rows)
+        for _ in range(self.n_splits if given is None else len(given)):
             split = next(split_rows) if by_rows else self._hold_out_positives(data, metrics, rng)
             if split.scorer.held_out.positives.nnz == 0:
                 raise ValueError(
@@ -488,21 +525,21 @@ class OneClassMFCV(DelegatingSearch):
         scorer = RankingScorer(data.left, data.right, as_labels(held_out), seen, metrics, data.backend)
         return Split(replace(data, labels=as_labels(positives)), scorer, np.arange(len(data.labels)), positives)
 
-    def _hold_out_rows(
-        self, data: BoundData, X: Any, metrics: tuple[Metric, ...], rng: np.random.RandomState
-    ) -> Iterator[Split]:
-        """Yield splits by rows; no row is held out twice before all are."""
-        n, order = len(data.labels), np.empty(0, int)
-        cut = min(max(1, round(self.share * n)), n - 1)
+    def _draw_rows(self, n: int, rng: np.random.RandomState) -> Iterator[NDArray]:
+        """Yield random rows to hold out; no row is held out twice before all are."""
+        cut, order = min(max(1, round(self.share * n)), n - 1), np.empty(0, int)
         while True:
             if len(order) < cut:
                 order = rng.permutation(n)
-            held_out, order = np.sort(order[:cut]), order[cut:]
-            train = np.setdiff1d(np.arange(n), held_out)
-            bound = self._estimator()._bind(X[train], data.labels[train], data.side.select_rows(train))
-            rows = Features(X[held_out], data.backend, data.dtype, constant=self.fit_intercept)
-            scorer = RankingScorer(rows, data.right, data.labels[held_out], None, metrics, data.backend)
-            yield Split(bound, scorer, held_out)
+            yield np.sort(order[:cut])
+            order = order[cut:]
+
+    def _hold_out_rows(self, data: BoundData, X: Any, metrics: tuple[Metric, ...], held_out: NDArray) -> Split:
+        train = np.setdiff1d(np.arange(len(data.labels)), held_out)
+        bound = self._estimator()._bind(X[train], data.labels[train], data.side.select_rows(train))
+        rows = Features(X[held_out], data.backend, data.dtype, constant=self.fit_intercept)
+        scorer = RankingScorer(rows, data.right, data.labels[held_out], None, metrics, data.backend)
+        return Split(bound, scorer, held_out)
 
     recommend = delegate(OneClassMF.recommend)
     similar_labels = similar_items = delegate(OneClassMF.similar_labels)
