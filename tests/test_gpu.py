@@ -310,6 +310,7 @@ def test_coarse_products_round_their_argument_alone(backend, monkeypatch):
     A = sp.random_array((40, 30), density=0.5, random_state=0, format="csr", dtype=np.float32)
     B = rng.standard_normal((30, 10)).astype("float32")
     monkeypatch.setattr(backend, "rounds", True)
+    monkeypatch.setattr(backend, "min_coarse_numbers", 0)
     coarse = backend.coarse(backend.array(B, "float32"))
     product = backend.to_numpy(backend.spmm(backend.prepare(A, "float32"), coarse))
     np.testing.assert_allclose(product, A @ backend.to_numpy(coarse.float()), rtol=1e-5, atol=1e-6)

@@ -408,7 +408,7 @@ def qr(A: Any) -> tuple[Any, Any]:
 
 
 def factorize(gram: Any) -> Any:
-    """Return the lower factor of Cholesky's method of a float64 matrix; None if it loses digits or the library has none.
+    """Return Cholesky's lower factor of a float64 matrix; None if it loses digits or the library has no method.
 
     >>> factorize(np.array([[4.0]])), factorize(np.zeros((1, 1)))
     (array([[2.]]), None)

@@ -211,8 +211,8 @@ class Problem:
     def make_solver(self, name: str) -> Solver:
         """Return the solver of a name; "auto" is direct if it applies, in rounds without eigenvectors.
 
-        Otherwise it is one step of cg for each factor if a product with the features is what costs most. Rounds of one
-        product stall there: losses on positives with a small weight of all other cells need some twenty products.
+        Otherwise it is cg, without eigenvectors one step of it for each factor. Rounds of one product would stall: a
+        loss on positives beside a small weight of all other cells needs some twenty products.
         """
         if name != "auto":
             return SOLVERS[name]()
