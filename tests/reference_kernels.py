@@ -93,6 +93,19 @@ def cells_hessp(A: Any, curvature: Any, S: Any, H: Any) -> Any:
     return _sparse(A, curvature * sddmm(A, S, H)) @ H
 
 
+def cells_diagonal(A: Any, curvature: Any, H: Any) -> Any:
+    """Σ c h∘h over the stored cells of each row."""
+    return _sparse(A, curvature) @ (H * H)
+
+
+def solve_rows(A: Any, curvature: Any, H: Any, diagonals: Any, R: Any) -> Any:
+    """The exact solutions of (diag(p_i m + r_i) + Σ c h hᵀ) x_i = R_i."""
+    C, (m, p, ridge), X = _sparse(A, curvature).toarray(), diagonals, np.empty_like(R)
+    for i in range(len(R)):
+        X[i] = np.linalg.solve(np.diag(p[i] * m + ridge[i]) + (C[i][:, None] * H).T @ H, R[i])
+    return X
+
+
 def _targets(A: Any, targets: tuple[float, float], dtype: Any) -> Any:
     dense = np.full(A.shape, targets[0], dtype)
     dense[_rows(A), A.indices] = targets[1]

@@ -294,6 +294,7 @@ def test_the_backend_equals_its_plain_twin(backend, dtype, n, k, monkeypatch):
         (model.cell_curvature, plain.cell_curvature),
         (backend.cells_value(cell, P, b, h), plain.value),
         (backend.cells_hessp(P, model.cell_curvature, s, h), reference.cells_hessp(A, plain.cell_curvature, S, H)),
+        (backend.cells_diagonal(P, model.cell_curvature, h), reference.cells_diagonal(A, plain.cell_curvature, H)),
         (backend.all_value(*fixed, b, h), plain_everywhere.value),
         (everywhere.gradient, plain_everywhere.gradient),
         (everywhere.row_curvature, plain_everywhere.row_curvature),

@@ -143,6 +143,31 @@ def test_passes_over_known_cells(problem, dtype, loss):
         reference.cells_hessp(R, expected.cell_curvature, S, H),
         dtype,
     )
+    close(
+        cpu.cells_diagonal(P, found.cell_curvature, H),
+        reference.cells_diagonal(R, expected.cell_curvature, H),
+        dtype,
+    )
+
+
+@pytest.mark.parametrize("dtype", PRECISION)
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_systems_of_rows(problem, dtype, n_jobs):
+    A, B, H, _ = problem
+    P, rng = cpu.prepare(A, dtype), np.random.default_rng(3)
+    curvature, m, p, ridge = (rng.uniform(0.5, 1, size) for size in (A.nnz, H.shape[1], len(B), len(B)))
+    R, tol = B.astype(dtype), 1e-3 if dtype == np.float32 else 1e-9
+    diagonals = tuple(part.astype(dtype) for part in (m, p, ridge))
+    with threads(n_jobs):
+        X, products, done = cpu.solve_rows(P, curvature.astype(dtype), H.astype(dtype), diagonals, R, tol, 200)
+    expected = reference.solve_rows(A, curvature, H, (m, p, ridge), B)
+    assert done
+    assert 0 < products <= 200
+    assert (np.linalg.norm(R, axis=1) <= 1.01 * tol * np.linalg.norm(B, axis=1)).all()
+    np.testing.assert_allclose(X, expected, rtol=0, atol=10 * tol * np.abs(B).max())
+    stopped = cpu.solve_rows(P, curvature.astype(dtype), H.astype(dtype), diagonals, B.astype(dtype), tol, 0)
+    assert not stopped[0].any()
+    assert stopped[1:] == (0, False)
 
 
 @pytest.mark.parametrize("dtype", PRECISION)

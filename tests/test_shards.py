@@ -248,6 +248,8 @@ def test_kernels_on_shards(transposed):
         FOUR.cells_hessp(shards, theirs.cell_curvature, *right),
     )
     same(*hessp)
+    curvatures = ours.cell_curvature, theirs.cell_curvature
+    same(cpu.cells_diagonal(whole, curvatures[0], left[1]), FOUR.cells_diagonal(shards, curvatures[1], right[1]))
     scores = cpu.sddmm(whole, *left), FOUR.sddmm(shards, *right)
     line = (
         cpu.cells_sum(cell, whole, scores[0], scores[0], 0.5),

@@ -103,6 +103,7 @@ class ArrayBackend:
     cells_value = _on_host(cpu.cells_value)
     cells_model = _on_host(cpu.cells_model)
     cells_hessp = _on_host(cpu.cells_hessp)
+    cells_diagonal = _on_host(cpu.cells_diagonal)
     cells_sum = _on_host(cpu.cells_sum)
     all_value = _on_host(cpu.all_value)
     all_model = _on_host(cpu.all_model)

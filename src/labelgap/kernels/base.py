@@ -128,6 +128,9 @@ class Backend(Protocol):
     def cells_hessp(self, A: Sparse, curvature: Any, S: Any, H: Any) -> Any:
         """Return U H with U_ij = ℓ''_ij (s_i·h_j) at the stored cells of A."""
 
+    def cells_diagonal(self, A: Sparse, curvature: Any, H: Any) -> Any:
+        """Return Σ_j ℓ''_ij h_j∘h_j over the stored cells of each row, n×k."""
+
     def cells_sum(self, loss: CellLoss, A: Sparse, scores: Any, changes: Any, step: float) -> float:
         """Return Σ over stored (i, j) of ℓ(A_ij, scores + step · changes); both are arrays over the stored cells."""
 

@@ -346,6 +346,26 @@ def cells_hessp(A: CSR, curvature: NDArray, S: NDArray, H: NDArray) -> NDArray:
     return out
 
 
+def cells_diagonal(A: CSR, curvature: NDArray, H: NDArray) -> NDArray:
+    """Return Σ_j ℓ''_ij h_j∘h_j over the stored cells of each row."""
+    return spmm(CSR(A.matrix(), curvature), H * H)
+
+
+def solve_rows(
+    A: CSR, curvature: NDArray, H: NDArray, diagonals: tuple[NDArray, ...], R: NDArray, tol: float, max_iter: int
+) -> tuple[NDArray, int, bool]:
+    """Solve (diag(p_i m + r_i) + Σ_j ℓ''_ij h_j h_jᵀ) x_i = R_i for each row; R becomes the residual.
+
+    A row ends its conjugate gradients, preconditioned by the diagonal, when its residual is at most ``tol`` of R_i.
+    ``diagonals`` are m (k), p and r (n). Returns X, the most products of a row, and whether all rows met ``tol``.
+    """
+    check_factors(A, R, H)
+    X = np.zeros_like(R)
+    loop = partial(loops.solve_rows, A.indptr, A.indices, curvature, H, *diagonals, R, X, tol, max_iter)
+    counts, done = zip(*map_ranges(loop, A.ranges(8 * R.shape[1])), strict=True)
+    return X, max(counts), all(done)
+
+
 def _score_blocks(n: int, n_labels: int, itemsize: int) -> Iterator[slice]:
     """Yield slices of rows whose scores fit in a block."""
     return row_blocks(n, 1, max(MIN_BLOCK_ROWS, MAX_BLOCK_BYTES // max(1, n_labels * itemsize)))

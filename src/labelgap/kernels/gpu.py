@@ -277,6 +277,9 @@ class TorchBackend(ArrayBackend):
         _launch("curve_cells", A.pieces, (A.indices, curvature, S, H, out, partial, *strides), S, H)
         return _finish(A.pieces, partial, out)
 
+    def cells_diagonal(self, A: TorchCSR, curvature: Any, H: Any) -> Any:
+        return self._multiply(A, curvature, H * H)
+
     # --- all cells ----------------------------------------------------------------------------------------------
 
     def all_value(self, loss: CellLoss, A: TorchCSR, targets: Targets, weights: Weights, B: Any, H: Any) -> Any:

@@ -11,6 +11,7 @@ from labelgap.runtime import compile_loops
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
+EPSILON = 2.0**-52
 MAX_SHORT_SUM = 64  # non-zeros that are summed in the type of the factors
 compiled: Any = compile_loops(fastmath=FAST, error_model="numpy")
 # Sums in the order of the source: equal rows get equal scores wherever they are, and tie.
@@ -135,17 +136,38 @@ def gram_rows(t_indptr, t_indices, t_data, indptr, indices, data, out, start, st
 def sddmm(indptr, indices, B, H, out, start, stop):
     """Write the products b_i·h_j at the stored cells."""
     for i in range(start, stop):
-        for p in range(indptr[i], indptr[i + 1]):
-            out[p] = _dot(B[i], H[indices[p]])
+        _score_cells(indices, B[i], H, out, indptr[i], indptr[i + 1])
+
+
+@compiled
+def _score_cells(indices, b, H, out, p, last):
+    """Write b·h_j of the cells from p to last, four at a time."""
+    k = b.shape[0]
+    while p + 4 <= last:
+        h0, h1, h2, h3 = H[indices[p]], H[indices[p + 1]], H[indices[p + 2]], H[indices[p + 3]]
+        s0, s1, s2, s3 = b[0] * h0[0], b[0] * h1[0], b[0] * h2[0], b[0] * h3[0]
+        for c in range(1, k):
+            s0 += b[c] * h0[c]
+            s1 += b[c] * h1[c]
+            s2 += b[c] * h2[c]
+            s3 += b[c] * h3[c]
+        out[p], out[p + 1], out[p + 2], out[p + 3] = s0, s1, s2, s3
+        p += 4
+    while p < last:
+        out[p] = _dot(b, H[indices[p]])
+        p += 1
 
 
 @compiled
 def cells_value(loss, indptr, indices, targets, B, H, start, stop):
     """Return Σ ℓ over the stored cells."""
-    total = 0.0
+    total, scores = 0.0, np.empty(MAX_SHORT_SUM, B.dtype)
     for i in range(start, stop):
-        for p in range(indptr[i], indptr[i + 1]):
-            total += loss_value(loss, np.float64(targets[p]), np.float64(_dot(B[i], H[indices[p]])))
+        for first in range(indptr[i], indptr[i + 1], MAX_SHORT_SUM):
+            last = min(first + MAX_SHORT_SUM, indptr[i + 1])
+            _score_cells(indices[first:last], B[i], H, scores, 0, last - first)
+            for p in range(first, last):
+                total += loss_value(loss, np.float64(targets[p]), np.float64(scores[p - first]))
     return total
 
 
@@ -161,21 +183,21 @@ def cells_sum(loss, targets, scores, changes, step, start, stop):
 @compiled
 def cells_model(loss, indptr, indices, targets, B, H, gradient, row_curvatures, curvature, start, stop):
     """Return Σ ℓ over the stored cells; write D H, Σ ℓ'' / L of each row, and ℓ''."""
-    total = 0.0
-    k = B.shape[1]
+    total, slopes = 0.0, np.empty(MAX_SHORT_SUM, B.dtype)
     for i in range(start, stop):
-        row = gradient[i]
-        row[:] = 0
-        row_curvature = 0.0
-        for p in range(indptr[i], indptr[i + 1]):
-            h = H[indices[p]]
-            a, b = np.float64(targets[p]), np.float64(_dot(B[i], h))
-            total += loss_value(loss, a, b)
-            curvature[p] = loss_curvature(loss, a, b)
-            row_curvature += curvature[p]
-            slope = B.dtype.type(loss_gradient(loss, a, b))
-            for c in range(k):
-                row[c] += slope * h[c]
+        gradient[i] = 0
+        row_curvature, first, end = 0.0, indptr[i], indptr[i + 1]
+        while first < end:
+            last = min(first + MAX_SHORT_SUM, end)
+            _score_cells(indices, B[i], H, curvature, first, last)
+            for p in range(first, last):
+                a, b = np.float64(targets[p]), np.float64(curvature[p])
+                total += loss_value(loss, a, b)
+                slopes[p - first] = loss_gradient(loss, a, b)
+                curvature[p] = loss_curvature(loss, a, b)
+                row_curvature += curvature[p]
+            _add_rows(indices[first:last], slopes, H, gradient[i], 0, last - first)
+            first = last
         row_curvatures[i, 0] = row_curvature / H.shape[0]
     return total
 
@@ -183,16 +205,99 @@ def cells_model(loss, indptr, indices, targets, B, H, gradient, row_curvatures, 
 @compiled
 def cells_hessp(indptr, indices, curvature, S, H, out, start, stop):
     """Write U H, U_ij = ℓ''_ij (s_i·h_j)."""
-    k = S.shape[1]
     for i in range(start, stop):
-        row = out[i]
-        row[:] = 0
-        for p in range(indptr[i], indptr[i + 1]):
-            if curvature[p] != 0:
-                h = H[indices[p]]
-                u = curvature[p] * _dot(S[i], h)
-                for c in range(k):
-                    row[c] += u * h[c]
+        out[i] = 0
+        _add_curved_cells(indices, curvature, H, S[i], out[i], indptr[i], indptr[i + 1])
+
+
+@compiled
+def solve_rows(indptr, indices, curvature, H, m, p, ridge, R, X, tol, max_iter, start, stop):
+    """Write the solutions of rows by conjugate gradients, and their residuals to R, whose rows are the right sides.
+
+    Returns the most products of a row, and whether all residuals are at most ``tol`` of the right sides.
+    """
+    k, most, done = H.shape[1], 0, True
+    scale, inverse = np.empty(k, H.dtype), np.empty(k, H.dtype)
+    direction, image = np.empty(k, H.dtype), np.empty(k, H.dtype)
+    for i in range(start, stop):
+        r, x, first, last = R[i], X[i], indptr[i], indptr[i + 1]
+        for c in range(k):
+            scale[c] = p[i] * m[c] + ridge[i]
+        _invert_diagonal(indices, curvature, H, scale, inverse, first, last)
+        square, rz = _precondition(r, inverse)
+        goal, products = tol * tol * square, 0
+        for c in range(k):
+            direction[c] = inverse[c] * r[c]
+        while square > goal and products < max_iter:
+            for c in range(k):
+                image[c] = scale[c] * direction[c]
+            _add_curved_cells(indices, curvature, H, direction, image, first, last)
+            products += 1
+            bend = _dot(direction, image)
+            if not (bend > 0 and rz > 0):
+                break
+            step = rz / bend
+            for c in range(k):
+                x[c] += step * direction[c]
+                r[c] -= step * image[c]
+            previous = rz
+            square, rz = _precondition(r, inverse)
+            ratio = rz / previous
+            for c in range(k):
+                direction[c] = inverse[c] * r[c] + ratio * direction[c]
+        most, done = max(most, products), done and square <= goal
+    return most, done
+
+
+@compiled
+def _precondition(r, inverse):
+    """Return Σ r² and Σ r² inverse."""
+    square, rz = r[0] * r[0], r[0] * r[0] * inverse[0]
+    for c in range(1, r.shape[0]):
+        square += r[c] * r[c]
+        rz += r[c] * r[c] * inverse[c]
+    return square, rz
+
+
+@compiled
+def _invert_diagonal(indices, curvature, H, scale, inverse, first, last):
+    """Write the inverse of scale + Σ c h∘h, 0 where that is at rounding level."""
+    k = scale.shape[0]
+    inverse[:] = scale
+    for q in range(first, last):
+        v, h = curvature[q], H[indices[q]]
+        for c in range(k):
+            inverse[c] += v * h[c] * h[c]
+    least = inverse[0]
+    for c in range(1, k):
+        least = max(least, inverse[c])
+    least *= EPSILON
+    for c in range(k):
+        inverse[c] = 1 / inverse[c] if inverse[c] > least else 0
+
+
+@compiled
+def _add_curved_cells(indices, curvature, H, s, out, q, last):
+    """Add Σ c (s·h) h to ``out``, four cells at a time."""
+    k = s.shape[0]
+    while q + 4 <= last:
+        h0, h1, h2, h3 = H[indices[q]], H[indices[q + 1]], H[indices[q + 2]], H[indices[q + 3]]
+        u0, u1, u2, u3 = s[0] * h0[0], s[0] * h1[0], s[0] * h2[0], s[0] * h3[0]
+        for c in range(1, k):
+            u0 += s[c] * h0[c]
+            u1 += s[c] * h1[c]
+            u2 += s[c] * h2[c]
+            u3 += s[c] * h3[c]
+        u0, u1, u2, u3 = u0 * curvature[q], u1 * curvature[q + 1], u2 * curvature[q + 2], u3 * curvature[q + 3]
+        for c in range(k):
+            out[c] += (u0 * h0[c] + u1 * h1[c]) + (u2 * h2[c] + u3 * h3[c])
+        q += 4
+    while q < last:
+        h = H[indices[q]]
+        u = curvature[q] * _dot(s, h)
+        for c in range(k):
+            out[c] += u * h[c]
+        q += 1
 
 
 @compiled

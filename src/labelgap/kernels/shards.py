@@ -313,6 +313,11 @@ class ShardedBackend:
         ]
         return _add_shards(parts) if A.transposed else ShardedArray(parts)
 
+    def cells_diagonal(self, A: ShardedMatrix, curvature: ShardedArray, H: Any) -> Any:
+        shards = zip(self._oriented_blocks(A), curvature.blocks, self._spread(A, H))
+        parts = [self.on_shards.cells_diagonal(*arguments) for arguments in shards]
+        return _add_shards(parts) if A.transposed else ShardedArray(parts)
+
     def cells_sum(self, loss: CellLoss, A: ShardedMatrix, scores: Any, changes: Any, step: float) -> Any:
         shards = zip(self._oriented_blocks(A), scores.blocks, changes.blocks)
         return _add_shards([self.on_shards.cells_sum(loss, *arguments, step) for arguments in shards])

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from labelgap.kernels import Backend, matmul, namespace
 from labelgap.objectives.features import Identity
-from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, Scalar, inner
+from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, RowHessians, Scalar, inner
 
 MIN_ROW_WEIGHT, MAX_ROW_WEIGHT = 1e-2, 1e2  # in a preconditioner, relative to the mean
 
@@ -66,7 +66,8 @@ class Ridge(Quadratic):
         offset = W if self.center is None else W - self.center
         alpha = self.alpha if np.ndim(self.alpha) == 0 else namespace(W).astype(self.alpha, W.dtype)
         gradient = alpha * offset
-        return Model(0.5 * inner(gradient, offset), gradient, lambda S: alpha * S, Kronecker(self.alpha))
+        forms = Kronecker(self.alpha), RowHessians(self.alpha)
+        return Model(0.5 * inner(gradient, offset), gradient, lambda S: alpha * S, *forms)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ class Anchor(Quadratic):
     def model(self, H: Array) -> Model:
         offset = H - self.center
         image = self._multiply(offset)
-        return Model(0.5 * inner(offset, image), image, self._multiply, self.curvature(H))
+        forms = self.curvature(H), RowHessians(self.ridge, self.M, self.weights)
+        return Model(0.5 * inner(offset, image), image, self._multiply, *forms)
 
     def curvature(self, H: Array) -> Kronecker:
         """Return the Hessian, which is the same at every H."""
@@ -132,7 +134,7 @@ class Composition:
 
     def model(self, W: Array) -> Model:
         A = self.features
-        value, gradient, hessp, form = self.outer.model(A.times(W))
+        value, gradient, hessp, form, _ = self.outer.model(A.times(W))
         form = None if form is None else _compose_form(A, form, W)
         coarse = A.coarse
         return Model(value, A.t_times(gradient), lambda S: coarse.t_times(hessp(coarse.times(S))), form)
@@ -192,13 +194,14 @@ class Sum:
         return self._add_models(getattr(first, "expand", first.model)(W), W)
 
     def _add_models(self, first: Model, W: Array) -> Model:
-        value, gradient, forms = self.constant + first.value, first.gradient, [first.kronecker]
+        value, gradient, forms, rows = self.constant + first.value, first.gradient, [first.kronecker], first.rows
         others = []
         for term in self.terms[1:]:
             model = term.model(W)
             value = value + model.value
             gradient += model.gradient
             forms.append(model.kronecker)
+            rows = None if rows is None else rows + model.rows
             others.append(model)
 
         def hessp(S: Array) -> Array:
@@ -207,7 +210,7 @@ class Sum:
                 image += model.hessp(S)
             return image
 
-        return Model(value, gradient, hessp, _add_forms(forms))
+        return Model(value, gradient, hessp, _add_forms(forms), rows)
 
     def curvature(self, H: Array) -> Kronecker:
         """Return the curvature at H; a label without known cells has the weight 0."""

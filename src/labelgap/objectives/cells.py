@@ -19,7 +19,17 @@ from labelgap.kernels.base import CellLoss
 from labelgap.losses import Loss
 from labelgap.objectives.base import Quadratic, Sum
 from labelgap.objectives.features import Identity
-from labelgap.solvers.base import Array, Kronecker, LinearMap, Model, Objective, Scalar, inner
+from labelgap.solvers.base import (
+    Array,
+    CellHessians,
+    Kronecker,
+    LinearMap,
+    Model,
+    Objective,
+    RowHessians,
+    Scalar,
+    inner,
+)
 
 
 class CellObjective(Objective, Protocol):
@@ -146,7 +156,9 @@ class _KnownCellsObjective:
         kernels, targets = self.cells.kernels, self.cells.targets
         value, gradient, row_curvature, curvature = kernels.cells_model(self.cells.loss, targets, B, self.H)
         form = self._multiply_margins(row_curvature, kernels.column_sums(targets, curvature))
-        return Model(value, gradient, lambda S: kernels.cells_hessp(targets, curvature, S, self.H), form)
+        constant = getattr(self.cells.loss, "quadratic", False)
+        rows = RowHessians(cells=(CellHessians(kernels, targets, curvature, self.H),), constant=constant)
+        return Model(value, gradient, lambda S: kernels.cells_hessp(targets, curvature, S, self.H), form, rows)
 
     def curvature(self, B: Array) -> Kronecker:
         form = self.model(B).kronecker
@@ -342,7 +354,7 @@ class _AllSquaresObjective(Quadratic):
     def expand(self, B: Array) -> Model:
         """Return the model without its value, which would take a pass of its own."""
         gradient = combine(self._multiply(B), 1.0, self.R, -1.0)
-        return Model(np.nan, gradient, self._multiply, self.curvature(B))
+        return Model(np.nan, gradient, self._multiply, self.curvature(B), RowHessians(0.0, self.M, self.p))
 
     def _multiply(self, S: Array) -> Array:
         image = self.cells.kernels.matmul(S, self.M)

@@ -62,7 +62,7 @@ class BiasedObjective:
         return self.inner.along(append_constant(W, 1.0), append_constant(S, 0.0))
 
     def model(self, W: Array) -> Model:
-        value, gradient, hessp, form = self.inner.model(append_constant(W, 1.0))
+        value, gradient, hessp, form, _ = self.inner.model(append_constant(W, 1.0))
         if form is not None and form.M is not None:
             form = Kronecker(form.ridge, form.features, form.M[:-1, :-1], form.weights, form.exact)
         return Model(

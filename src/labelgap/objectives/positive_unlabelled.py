@@ -29,6 +29,7 @@ class CorrectedLoss:
     def __init__(self, positive_loss: Loss, unlabelled_loss: Loss, negative_target: float) -> None:
         self.positive_loss, self.unlabelled_loss = positive_loss, unlabelled_loss
         self.negative_target = float(negative_target)
+        self.quadratic = positive_loss.quadratic and unlabelled_loss.quadratic
 
     def functions(self, xp: Any = np) -> CellFunctions:
         """Return value, gradient and curvature in b."""
@@ -48,7 +49,7 @@ class WeightedLoss:
     """w ℓ(a, b) for one target a, a function of the weight w and the score b."""
 
     def __init__(self, loss: Loss, target: float) -> None:
-        self.loss, self.target = loss, float(target)
+        self.loss, self.target, self.quadratic = loss, float(target), loss.quadratic
 
     def functions(self, xp: Any = np) -> CellFunctions:
         """Return value, gradient and curvature in b."""

@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from labelgap.kernels import inner
+from labelgap.kernels import Backend, inner
 
 Array = Any
 Scalar = Any  # a float, or a 0-d float64 array on the device
@@ -86,13 +86,52 @@ class Kronecker:
     exact: bool = True
 
 
+class CellHessians(NamedTuple):
+    """Σ over the stored cells j of row i of c_ij h_j h_jᵀ, a k×k matrix for each row; c has the curvatures."""
+
+    kernels: Backend
+    cells: Any
+    curvature: Array
+    H: Array
+
+
+@dataclass(frozen=True)
+class RowHessians:
+    """Exact Hessians of independent rows: weights_i M + ridge_i I + the sums of ``cells``.
+
+    ``weights`` and ``ridge`` are numbers or arrays of shape (rows, 1). ``constant`` says that they are the same at
+    every point, as those of a quadratic.
+
+    >>> (RowHessians(ridge=1.0) + RowHessians(ridge=2.0, constant=False)).ridge
+    3.0
+    """
+
+    ridge: Array | float = 0.0
+    M: Array = None
+    weights: Array | float = 1.0
+    cells: tuple[CellHessians, ...] = ()
+    constant: bool = True
+
+    def __add__(self, other: RowHessians | None) -> RowHessians | None:
+        """Return the sum; None if the other one is not known, or if both have their own M."""
+        if other is None or (self.M is not None and other.M is not None):
+            return None
+        M, weights = (self.M, self.weights) if other.M is None else (other.M, other.weights)
+        constant = self.constant and other.constant
+        return RowHessians(self.ridge + other.ridge, M, weights, self.cells + other.cells, constant)
+
+
 class Model(NamedTuple):
-    """The second-order model of an objective at one point: f, ∇f, v ↦ ∇²f v, and the Hessian's Kronecker form."""
+    """The second-order model of an objective at one point: f, ∇f, v ↦ ∇²f v, and forms of the Hessian.
+
+    ``kronecker`` is a form that may be approximate; ``rows`` is exact, for objectives whose rows are independent.
+    """
 
     value: Scalar
     gradient: Array
     hessp: Callable[[Array], Array]
     kronecker: Kronecker | None = None
+    rows: RowHessians | None = None
 
 
 class Objective(Protocol):

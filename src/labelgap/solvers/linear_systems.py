@@ -5,10 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from labelgap.kernels import copy, eigh, factorize, matmul, namespace
-from labelgap.solvers.base import Array, Kronecker, LinearMap, Objective, Solution, Status, inner
+from labelgap.solvers.base import (
+    Array,
+    CellHessians,
+    Kronecker,
+    LinearMap,
+    Objective,
+    RowHessians,
+    Solution,
+    Status,
+    inner,
+)
 
 Blocks = Literal["joint", "rows", "columns"]
 
@@ -175,6 +187,62 @@ def make_preconditioner(kronecker: Kronecker | None, dtype: object) -> Callable[
     squares = kronecker.features.column_squares()
     inverse = _invert(squares * kronecker.weights * diagonal + kronecker.ridge, dtype)
     return lambda R: R * inverse
+
+
+def solve_rows(hessians: RowHessians, basis: Array, R: Array, tol: float, max_iter: int) -> CGResult:
+    """Solve the systems of independent rows to a relative residual ``tol`` each, preconditioned by their diagonals.
+
+    In the eigenvectors of M, or without M in those of ``basis``, the diagonals are most of the Hessians. The CPU
+    backend solves row by row, other backends take each step for all rows.
+    """
+    xp = namespace(R)
+    m, Q = eigh(xp.astype(basis if hessians.M is None else hessians.M, xp.float64))
+    m, Q = xp.astype(0.0 * m if hessians.M is None else m, R.dtype)[None, :], xp.astype(Q, R.dtype)
+    cells, rotated = [part._replace(H=matmul(part.H, Q)) for part in hessians.cells], matmul(R, Q)
+    joined = _join_cells(cells) if isinstance(R, np.ndarray) else None
+    if joined is None:
+        solution = _solve_rows_together(hessians, cells, m, rotated, tol, max_iter)
+    else:
+        weights, ridge = (
+            np.broadcast_to(np.ravel(part), len(R)).astype(R.dtype) for part in (hessians.weights, hessians.ridge)
+        )
+        kernels: Any = joined.kernels
+        x, *outcome = kernels.solve_rows(*joined[1:], (m[0], weights, ridge), rotated, tol, max_iter)
+        solution = CGResult(x, rotated, *outcome)
+    return solution._replace(x=matmul(solution.x, Q.T), residual=matmul(solution.residual, Q.T))
+
+
+def _join_cells(parts: list[CellHessians]) -> CellHessians | None:
+    """Return the parts as one, if all of them have the same cells and their backend solves rows one by one."""
+    first = parts[0]
+    if not hasattr(first.kernels, "solve_rows"):
+        return None
+    alike = all(np.array_equal(part.cells.indices, first.cells.indices) for part in parts[1:])
+    return first._replace(curvature=sum(part.curvature for part in parts)) if alike else None
+
+
+def _solve_rows_together(
+    hessians: RowHessians, cells: list[CellHessians], m: Array, R: Array, tol: float, max_iter: int
+) -> CGResult:
+    """Solve the systems of :func:`solve_rows` where M is diag(m)."""
+    xp = namespace(R)
+    scale = xp.astype(hessians.weights * m + hessians.ridge, R.dtype)
+    diagonal = scale
+    for part in cells:
+        diagonal = diagonal + part.kernels.cells_diagonal(*part[1:])
+    significant = diagonal > EPSILON * xp.max(diagonal, axis=1, keepdims=True)
+    inverse = xp.where(significant, 1.0 / xp.where(significant, diagonal, 1.0), 0.0)
+
+    def product(S: Array) -> Array:
+        image = scale * S
+        for part in cells:
+            image += part.kernels.cells_hessp(part.cells, part.curvature, S, part.H)
+        return image
+
+    def precondition(Z: Array) -> Array:
+        return Z * inverse
+
+    return conjugate_gradient(product, R, tol=tol, max_iter=max_iter, blocks="rows", precondition=precondition)
 
 
 def _invert(scale: Array, dtype: object) -> Array:
