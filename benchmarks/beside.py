@@ -7,7 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from benchmarks.peers import CLASSIFIERS, Peer, timed
+from benchmarks.field import PEERS, Peer
+from benchmarks.field_methods import Task, timed
 from labelgap.metrics import PrecisionAtK
 
 
@@ -35,7 +36,7 @@ def measure(name: str, model: Any, data: tuple[Any, Any, Any], test: Any) -> Mea
 
 
 def measure_peers(
-    data: tuple[Any, Any, Any], test: Any, skip: Collection[str] = (), peers: Collection[Peer] = CLASSIFIERS
+    data: tuple[Any, Any, Any], test: Any, skip: Collection[str] = (), peers: Collection[Peer] = PEERS
 ) -> Iterator[Measured]:
     """Measure other packages; print the name of each one that is skipped or not available, and why."""
     for peer in peers:
@@ -43,9 +44,9 @@ def measure_peers(
         if reason is not None:
             print(f"{peer.name}: {reason}")
             continue
-        ranked = peer.rank(*data, 5)
+        ranked = peer.rank(Task(*data, 5))[0]
         name, ms = f"{peer.name} ({peer.version()})", 1000 * ranked.ranking_seconds / data[2].shape[0]
-        yield Measured(name, *precision(test, ranked.scores()), ranked.seconds, ms)
+        yield Measured(name, *precision(test, ranked.scores()), ranked.seconds, ms, ranked.model_megabytes)
 
 
 def precision(test: Any, ranking: Any) -> tuple[float, float, float]:

@@ -13,6 +13,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from sklearn.utils import check_array
 from threadpoolctl import threadpool_limits
 
 from benchmarks.common import best_of, show
-from benchmarks.peers import Peer, timed
+from benchmarks.field_methods import timed
 from labelgap import MC1, FPCImputer, MCb, make_completion
 from labelgap.datasets.synthetic import CompletionData
 from labelgap.metrics import imputation_error, label_error
@@ -147,9 +148,6 @@ def _soft_impute(X: NDArray, shrinkage: float) -> NDArray:
     return model.fit_transform(X)
 
 
-PEER = Peer("fancyimpute SoftImpute", "fancyimpute", "fancyimpute", _soft_impute)
-
-
 def features() -> None:
     """Print time and imputation error of features alone: FPCImputer, and SoftImpute with the same penalty."""
     data = make_completion(ROWS, FEATURES, LABELS, rank=RANK, observed=0.3, random_state=0)
@@ -158,11 +156,10 @@ def features() -> None:
         f"FPCImputer, {solver}": lambda solver=solver: FPCImputer(mu=MU, solver=solver).fit_transform(data.X)
         for solver in ("fpc", "accelerated")
     }
-    reason = PEER.unavailable()
-    if reason is None:
-        makers[PEER.version()] = lambda: _soft_impute(data.X, penalty)
+    if find_spec("fancyimpute") is None:
+        print("fancyimpute SoftImpute: not installed")
     else:
-        print(f"{PEER.name}: {reason}")
+        makers["fancyimpute SoftImpute"] = lambda: _soft_impute(data.X, penalty)
     rows = []
     for name, make in makers.items():
         try:

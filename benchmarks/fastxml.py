@@ -13,12 +13,12 @@ import numpy as np
 
 from benchmarks.beside import measure, measure_peers, precision
 from benchmarks.common import normalised, show
-from benchmarks.peers import CLASSIFIERS
+from benchmarks.field import PEERS
 from labelgap import FastXML
 from labelgap.observations import as_labels
 
 SETS = ("eurlex", "mediamill")
-PARABEL = [peer for peer in CLASSIFIERS if peer.name == "omikuji Parabel"]
+PARABEL = [peer for peer in PEERS if peer.name == "omikuji Parabel"]
 COUNTS = (1, 2, 5, 10, 20, 50)
 
 

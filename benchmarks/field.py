@@ -89,6 +89,10 @@ class Peer:
         return [Ranked(best, *map(float, costs), str(notes)) for best, *costs, notes in zip(*columns, strict=True)]
 
 
+# The other packages with their defaults and without propensities, for benchmarks of single methods.
+PEERS = tuple(Peer(name) for name in CLASSIFIERS if not name.endswith("1/p") and not name.startswith("scikit-learn"))
+
+
 @cache
 def check_methods(python: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the versions of the methods that a Python can run, and the reasons why it cannot run the others."""
@@ -246,7 +250,7 @@ class Store:
         self._path(trial, method).write_text(json.dumps(result, indent=1))
 
 
-def run_trial(trial: Trial, methods: Sequence[Peer], store: Store) -> None:
+def run_trial(trial: Trial, methods: Sequence[Peer], store: Store, budget: float | None = None) -> None:
     """Run the methods that have no stored result; print why a method cannot run."""
     for method in methods:
         if store.get(trial, method) is not None:
@@ -254,7 +258,8 @@ def run_trial(trial: Trial, methods: Sequence[Peer], store: Store) -> None:
         reason = method.unavailable()
         if reason is None:
             try:
-                ranked = method.rank(trial.make_task(labelled_only=method.name not in OURS))[0]
+                settings = {"budget": budget} if budget and method.name.startswith(AUTO) else {}
+                ranked = method.rank(trial.make_task(labelled_only=method.name not in OURS), [settings])[0]
             except RuntimeError as error:
                 reason = str(error)
             else:
@@ -330,6 +335,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
     parser.add_argument("--peers", default=PEER_PYTHON, help="the Python of the other packages")
     parser.add_argument("--results", type=Path, default=Path("results/field"), help="folder of the results")
+    parser.add_argument("--budget", type=float, help="seconds of AutoLabeler, if not its default")
     parser.add_argument("--report", action="store_true", help="run nothing, write the tables")
     parser.add_argument("--markdown", type=Path)
     parser.add_argument("--json", type=Path)
@@ -347,7 +353,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             trials = [Trial.draw(name, regime, mask) for mask in masks]
             if not options.report:
                 for trial in trials:
-                    run_trial(trial, methods, store)
+                    run_trial(trial, methods, store, options.budget)
             if results := collect(trials, methods, store):
                 tables[f"{name}, {regime}"] = results
     text = "\n".join(line for title, results in tables.items() for line in write_table(title, results))

@@ -14,7 +14,8 @@ from typing import Any
 import scipy.sparse as sp
 
 from benchmarks.common import normalised, show
-from benchmarks.peers import CLASSIFIERS, timed
+from benchmarks.field import PEERS as FIELD
+from benchmarks.field_methods import Task, timed
 from labelgap import BinaryRelevance
 from labelgap.losses import LOSSES
 from labelgap.metrics import evaluate, standard_metrics
@@ -40,14 +41,14 @@ def ours(losses: Sequence[str], data: tuple[Any, Any, Any], test: Any) -> Iterat
 
 def peers(names: Sequence[str], data: tuple[Any, Any, Any], test: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the row of each peer that is installed, and print why the others are left out."""
-    for candidate in CLASSIFIERS:
+    for candidate in FIELD:
         if candidate.name not in names:
             continue
         reason = candidate.unavailable()
         if reason is not None:
             print(f"{candidate.name}: {reason}")
             continue
-        ranked = candidate.rank(*data, 5)
+        ranked = candidate.rank(Task(*data, 5))[0]
         yield f"{candidate.name} ({candidate.version()})", *_precision(test, ranked.scores()), ranked.seconds, "", ""
 
 
@@ -60,7 +61,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dataset", default="eurlex")
     parser.add_argument("--losses", nargs="+", default=["squared_hinge", "squared"], choices=sorted(LOSSES))
-    parser.add_argument("--peers", nargs="*", default=PEERS, choices=[peer.name for peer in CLASSIFIERS])
+    parser.add_argument("--peers", nargs="*", default=PEERS, choices=[peer.name for peer in FIELD])
     args = parser.parse_args()
     dataset, X, X_new = normalised(args.dataset)
     data, test = (X, dataset.Y_train, X_new), as_labels(dataset.Y_test)

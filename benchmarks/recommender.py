@@ -21,8 +21,9 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 
 from benchmarks.common import show
+from benchmarks.field import PEER_PYTHON, Peer
+from benchmarks.field_methods import Ranked, Task, timed
 from benchmarks.paired import Result, describe, figures, lead, values
-from benchmarks.peers import CMFREC, IMPLICIT_ALS, Peer, Ranked, timed
 from labelgap import OneClassMF
 from labelgap.datasets import Interactions, load_interactions
 from labelgap.metrics import ndcg_at_k, precision_at_k
@@ -33,17 +34,22 @@ DEPTH = 5
 
 Grid = Mapping[str, Sequence[Any]]
 
-PEER_GRIDS: dict[Peer, Grid] = {
-    IMPLICIT_ALS: {
+PEER_GRIDS: dict[str, Grid] = {
+    "implicit ALS": {
         "factors": (32, 64),
         "regularization": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0),
         "alpha": (1.0, 2.0, 5.0, 10.0, 20.0, 40.0),
     },
-    CMFREC: {
+    "cmfrec CMF_implicit": {
         "factors": (32, 64),
         "lambda_": (3.0, 10.0, 30.0, 100.0),
         "alpha": (2.0, 5.0, 10.0),
         "feature_weight": (0.1, 1.0, 10.0),
+    },
+    "irspack iALS": {
+        "n_components": (32, 64),
+        "alpha0": (0.03, 0.05, 0.1, 0.2, 0.4, 0.8),
+        "reg": (1e-3, 3e-3, 1e-2, 2e-2, 4e-2, 8e-2),
     },
 }
 
@@ -57,10 +63,13 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True)
 class Method:
-    """A recommender, called as ``recommend(Y_train, k, **parameters)``, and the parameters to choose from."""
+    """A recommender, called as ``recommend(Y_train, k, settings)``, and the parameters to choose from.
+
+    It returns a ranking for each of the settings.
+    """
 
     name: str
-    recommend: Callable[..., Ranked]
+    recommend: Callable[[Any, int, Sequence[dict[str, Any]]], list[Ranked]]
     grid: Grid
 
     def points(self) -> Iterator[dict[str, Any]]:
@@ -79,9 +88,9 @@ def evaluate(test: sp.csr_array, ranked: Ranked) -> Result:
 def choose(method: Method, train: sp.csr_array) -> dict[str, Any]:
     """Return the parameters with the best nDCG@5 on a fifth of the training positives."""
     inner = Split(*hold_out_positives(train, 0.2, random_state=0))
-    tried = [
-        (evaluate(inner.test, method.recommend(inner.train, DEPTH, **point)), point) for point in method.points()
-    ]
+    points = list(method.points())
+    rankings = method.recommend(inner.train, DEPTH, points)
+    tried = [(evaluate(inner.test, ranked), point) for ranked, point in zip(rankings, points, strict=True)]
     result, point = max(tried, key=lambda pair: pair[0]["nDCG@5"])
     print(f"{method.name}: {point}, the best of {len(tried)}; held-out {describe(result, MEASURES)}", flush=True)
     return point
@@ -91,21 +100,27 @@ def measure(method: Method, splits: Sequence[Split]) -> list[Result]:
     """Return the results on all splits, with parameters that were chosen on the training part of each split."""
     results = []
     for split in splits:
-        recommend = partial(method.recommend, **choose(method, split.train))
-        recommend(split.train, DEPTH)
-        results.append(evaluate(split.test, recommend(split.train, DEPTH)))
+        point = choose(method, split.train)
+        results.append(evaluate(split.test, method.recommend(split.train, DEPTH, [point, point])[-1]))
     return results
 
 
-def peer_methods(data: Interactions) -> Iterator[Method]:
+def peer_methods(data: Interactions, python: str) -> Iterator[Method]:
     """Yield the available peers; print why others are not available."""
-    for peer, grid in PEER_GRIDS.items():
+    for name, grid in PEER_GRIDS.items():
+        peer = Peer(name, python)
         reason = peer.unavailable()
         if reason is None:
-            features = {"user_features": data.row_features, "item_features": data.label_features}
-            yield Method(f"{peer.name} ({peer.version()})", partial(peer.rank, **features), grid)
+            yield Method(f"{peer.name} ({peer.version()})", partial(recommend_elsewhere, peer, data), grid)
         else:
             print(f"{peer.name}: {reason}")
+
+
+def recommend_elsewhere(
+    peer: Peer, data: Interactions, Y: Any, k: int, settings: Sequence[dict[str, Any]]
+) -> list[Ranked]:
+    """Run a peer in a process of its own, with the features of users and items."""
+    return peer.rank(Task(data.row_features, Y, data.label_features, k), settings)
 
 
 # Grids with as many points as those of the peers.
@@ -186,7 +201,12 @@ def connect_neighbours(attributes: sp.csr_array, n: int = 10) -> sp.csr_array:
 def our_methods(data: Interactions) -> Iterator[Method]:
     """Yield labelgap's methods: SQ-wSQ, LR-wSQ, LR-wSQ with a graph of users, and with graphs of attributes."""
     for name, grid in OUR_GRIDS.items():
-        yield Method(f"labelgap {name}", partial(recommend_ours, data=data), grid)
+        yield Method(f"labelgap {name}", partial(recommend_each, data), grid)
+
+
+def recommend_each(data: Interactions, Y: Any, k: int, settings: Sequence[dict[str, Any]]) -> list[Ranked]:
+    """Fit and rank with each of the settings."""
+    return [recommend_ours(Y, k, data=data, **each) for each in settings]
 
 
 def report(results_by_method: dict[str, list[Result]], n_splits: int) -> None:
@@ -206,11 +226,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--methods", nargs="*", default=[""], help="parts of the names of the methods to run (default: all)"
     )
+    parser.add_argument("--peers", default=PEER_PYTHON, help="the Python of the other packages")
     options = parser.parse_args(arguments)
     data = load_interactions("ml-100k")
     positives = data.positives(4.0)
     splits = [Split(*hold_out_positives(positives, 0.1, random_state=seed)) for seed in range(options.splits)]
-    known = [*peer_methods(data), *our_methods(data)]
+    known = [*peer_methods(data, options.peers), *our_methods(data)]
     methods = [method for method in known if any(part in method.name for part in options.methods)]
     if not methods:
         raise SystemExit(

@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from benchmarks.beside import measure, measure_peers, precision
 from benchmarks.common import exponent, normalised, show
-from benchmarks.peers import timed
+from benchmarks.field_methods import timed
 from labelgap import LEML, SLEEC, LabelKNN, LocalLEML
 from labelgap.datasets import make_sparse_multilabel
 from labelgap.observations import as_labels

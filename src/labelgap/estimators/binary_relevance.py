@@ -29,7 +29,14 @@ from labelgap.estimators.label_models import (
     update_ridge,
 )
 from labelgap.estimators.low_rank import check_further, check_no_past, check_past
-from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight, check_weights
+from labelgap.estimators.parameters import (
+    check_choice,
+    check_number,
+    check_propensity,
+    check_sample_weight,
+    check_weights,
+    weigh_positives,
+)
 from labelgap.estimators.scores import (
     BlockScores,
     FoldScorer,
@@ -78,6 +85,10 @@ class BinaryRelevance(MultiLabelEstimator):
         With squared loss, the target of a positive of label j is ((f_j + 1) / m)^−power instead of 1, where f_j is
         its number of positives and m the mean of f + 1 over all positives. The penalty shrinks the scores of rare
         labels most; a power of 0.2 to 0.5 undoes that, and usually improves rankings.
+    propensity : "counts" or array of shape (L,), optional
+        The probability p_j that a true label j is written, given or estimated from the numbers of positives
+        (:func:`~labelgap.label_propensities`). The loss of a positive of label j then has the weight 2/p_j − 1
+        (Qaraei, Schultheis, Gupta and Babbar 2021). Excludes ``partial_fit``.
     l1 : float, default=0.0
         The weight of ‖w‖₁, which makes weights sparse; with ``alpha=0`` it is the only penalty.
     threshold : float, default=0.0
@@ -142,6 +153,7 @@ class BinaryRelevance(MultiLabelEstimator):
         *,
         loss: str | Loss = "squared_hinge",
         frequency_power: float = 0.0,
+        propensity: Any = None,
         l1: float = 0.0,
         threshold: float = 0.0,
         fit_intercept: bool = True,
@@ -156,6 +168,7 @@ class BinaryRelevance(MultiLabelEstimator):
         self.alpha = alpha
         self.loss = loss
         self.frequency_power = frequency_power
+        self.propensity = propensity
         self.l1 = l1
         self.threshold = threshold
         self.fit_intercept = fit_intercept
@@ -199,7 +212,7 @@ class BinaryRelevance(MultiLabelEstimator):
 
     def _can_update(self) -> bool:
         """Whether there is a partial_fit; scikit-learn asks ``hasattr``."""
-        return get_loss(self.loss).quadratic and not (self.l1 or self.threshold)
+        return get_loss(self.loss).quadratic and not (self.l1 or self.threshold) and self.propensity is None
 
     @available_if(_can_update)
     def partial_fit(self, X: Any, Y: Any, observed: Any = None, *, past: Any = None, prior: Any = None) -> Self:
@@ -296,13 +309,16 @@ class BinaryRelevance(MultiLabelEstimator):
         weights = side.sample_weight
         if weights is not None:
             weights = check_sample_weight(weights, X.shape[0])
-        problem = LabelProblem(X, labels.T, settings, prior=prior, weights=weights)
+        positive = weigh_positives(check_propensity(self.propensity, labels))
+        if positive is not None and prior is not None:
+            raise ValueError("prior excludes propensity; leave one of them out.")
+        problem = LabelProblem(X, labels.T, settings, prior=prior, weights=weights, positive_weights=positive)
         fits = fit_labels(problem, self._kernels(), verbose=int(self.verbose))
         self.coef_ = store_by_feature(fits.weights)
         self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
         self.n_iter_, self.status_ = fits.n_iter, "converged" if fits.converged else "max_iter"
         self.__dict__.pop("memory_", None)
-        if settings.loss.quadratic and labels.complete and not settings.sparse:
+        if settings.loss.quadratic and labels.complete and not settings.sparse and positive is None:
             self.memory_ = problem.summarize()
         if fits.converged:
             return Outcome()
@@ -332,7 +348,7 @@ class BinaryRelevance(MultiLabelEstimator):
         self._check_parameters()
         X, labels = self._check_fit(X, labels, None)
         settings, kernels = self._settings(), self._kernels()
-        if not (settings.loss.quadratic and labels.complete) or settings.sparse:
+        if not (settings.loss.quadratic and labels.complete) or settings.sparse or self.propensity is not None:
             return None
         prior = self._check_prior(prior, labels.shape[1], X.shape[1])
         ridge = FoldRidge(X, labels, settings, kernels, prior, sample_weight)

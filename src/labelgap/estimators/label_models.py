@@ -125,19 +125,29 @@ class LabelProblem:
     """What all labels share: rows, labels, targets of positives, a prior and the weights of rows.
 
     ``scale`` multiplies the targets of each label (see :func:`scale_by_frequency`). The penalty pulls weights to
-    those of ``prior`` (L×d): w = prior + v, and v is penalised. ``weights`` (n) multiply the losses of a row.
+    those of ``prior`` (L×d): w = prior + v, and v is penalised. ``weights`` (n) multiply the losses of a row, and
+    ``positive_weights`` (L) those of the positives of a label.
     """
 
     def __init__(
-        self, X: Any, by_label: Labels, settings: LabelSettings, *, prior: Any = None, weights: NDArray | None = None
+        self,
+        X: Any,
+        by_label: Labels,
+        settings: LabelSettings,
+        *,
+        prior: Any = None,
+        weights: NDArray | None = None,
+        positive_weights: NDArray | None = None,
     ) -> None:
         self.X, self.by_label, self.settings, self.prior, self.weights = X, by_label, settings, prior, weights
+        self.positive_weights = positive_weights
         positive, known = count_cells(by_label)
         self.scale = scale_by_frequency(positive, settings.frequency_power)
         if weights is not None:
             positive = by_label.positives @ weights
             known = weights.sum() if by_label.known is None else by_label.known @ weights
-        self.constants = self.scale * find_constants(settings.loss, settings.alpha, positive, known - positive)
+        weighted = positive if positive_weights is None else positive_weights * positive
+        self.constants = self.scale * find_constants(settings.loss, settings.alpha, weighted, known - positive)
 
     def make_targets(self, block: NDArray) -> NDArray:
         """Return the targets of v for some labels, n×m, NaN for unknown cells."""
@@ -373,6 +383,8 @@ def _join_weights(blocks: list[tuple[NDArray, LabelFits]], shape: tuple[int, int
 def _choose_solver(problem: LabelProblem, kernels: Backend) -> BlockFitter:
     """Return the fastest function that fits a block of labels."""
     X, by_label, settings = problem.X, problem.by_label, problem.settings
+    if problem.positive_weights is not None:
+        return partial(_solve_newton, problem, kernels)
     if settings.loss.quadratic and by_label.complete and settings.l1 == 0:
         return _solve_normal_equations(problem, kernels)
     plain = settings.alpha > 0 and settings.l1 == 0 and problem.weights is None
@@ -469,7 +481,8 @@ def _solve_newton(problem: LabelProblem, kernels: Backend, block: NDArray) -> La
     if len(rows) < MAX_SUBSET_SHARE * len(targets):
         X, targets, weights = X[rows], targets[rows], None if weights is None else weights[rows]
     features = Features(X, kernels, settings.dtype, constant=settings.constant)
-    objectives = LabelwiseObjectives(features, settings.loss, targets, settings.alpha, weights)
+    positive_weights = None if problem.positive_weights is None else problem.positive_weights[block]
+    objectives = LabelwiseObjectives(features, settings.loss, targets, settings.alpha, weights, positive_weights)
     start = np.zeros((features.shape[1], len(block)), settings.dtype)
     l1 = np.full((features.shape[1], 1), settings.l1, settings.dtype)
     if settings.constant:

@@ -15,11 +15,13 @@ from labelgap.estimators.low_rank import (
     MAX_UPDATE_ALTERNATIONS,
     check_alternation,
     check_no_past,
+    check_no_propensity,
     embed_rows,
     fit_bound,
     join_factors,
     partial_fit,
     split_factors,
+    weigh_labels,
 )
 from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight
 from labelgap.estimators.scores import FactorScores
@@ -60,6 +62,10 @@ class LEML(MultiLabelEstimator):
         The penalty α_H ≥ 0 of H.
     loss : {"squared", "logistic", "squared_hinge"} or Loss, default="squared"
         The loss ℓ of a cell.
+    propensity : "counts" or array of shape (L,), optional
+        The probability p_j that a true label j is written, given or estimated from the numbers of positives
+        (:func:`~labelgap.label_propensities`). The loss of a positive of label j then has the weight 2/p_j − 1
+        (Qaraei, Schultheis, Gupta and Babbar 2021). Excludes ``partial_fit``.
     fit_intercept : bool, default=True
         Append a constant feature 1, penalised like the others.
     init : {"svd", "random"}, default="svd"
@@ -160,6 +166,7 @@ class LEML(MultiLabelEstimator):
         alpha: float = 1.0,
         alpha_labels: float | None = None,
         loss: str | Loss = "squared",
+        propensity: Any = None,
         fit_intercept: bool = True,
         init: Literal["svd", "random"] = "svd",
         solver: Literal["auto", "direct", "cg", "tron"] = "auto",
@@ -180,6 +187,7 @@ class LEML(MultiLabelEstimator):
         self.alpha = alpha
         self.alpha_labels = alpha_labels
         self.loss = loss
+        self.propensity = propensity
         self.fit_intercept = fit_intercept
         self.init = init
         self.solver = solver
@@ -283,6 +291,7 @@ class LEML(MultiLabelEstimator):
         if not hasattr(self, "label_factors_"):
             check_no_past(past)
             return self._fit(X, Y, observed)
+        check_no_propensity(self)
         partial_fit(self, X, Y, observed, past, alternations, check_rows=self._check_rows)
         return self
 
@@ -319,14 +328,14 @@ class LEML(MultiLabelEstimator):
 
     def _problem(self, data: BoundData) -> Problem:
         loss, alpha, n = get_loss(self.loss), float(self.alpha), len(data.labels)
-        blank = None
+        blank, positive = None, weigh_labels(self.propensity, data.labels)
         if self.absent != "unknown":
             blank = bind_label_cells(
                 Labels.of_patterns(sp.csr_array((n, 1), dtype=bool)), loss, data.backend, data.dtype, data.importance
             )
         return Problem(
             data.backend,
-            bind_label_cells(data.labels, loss, data.backend, data.dtype, data.importance),
+            bind_label_cells(data.labels, loss, data.backend, data.dtype, data.importance, positive),
             data.left,
             data.right,
             Penalties(alpha, alpha if self.alpha_labels is None else float(self.alpha_labels)),

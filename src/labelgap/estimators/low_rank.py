@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from labelgap.estimators.base import Outcome
-from labelgap.estimators.parameters import check_choice, check_number, check_weights
+from labelgap.estimators.parameters import (
+    check_choice,
+    check_number,
+    check_propensity,
+    check_weights,
+    weigh_positives,
+)
 from labelgap.kernels import Backend
 from labelgap.objectives.base import check_graph
 from labelgap.objectives.cells import Weights
@@ -305,6 +311,18 @@ def check_no_past(past: Any) -> None:
     """Raise ValueError if earlier rows are passed to a model that is not fitted."""
     if past is not None:
         raise ValueError("past= needs a fitted model, and this one is not fitted; call fit with all rows.")
+
+
+def check_no_propensity(model: Any) -> None:
+    """Raise ValueError if positives have weights, which an update could not tell from those of the fit."""
+    if model.propensity is not None:
+        raise ValueError(f"partial_fit excludes propensity; fit this {type(model).__name__} again with all rows.")
+
+
+def weigh_labels(propensity: Any, labels: Labels) -> Weights:
+    """Return the weights of the positives of each label, 2/p − 1; 1 without propensities."""
+    weights = weigh_positives(check_propensity(propensity, labels))
+    return Weights() if weights is None else Weights(1.0, weights[:, None])
 
 
 def check_further(

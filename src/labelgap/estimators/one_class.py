@@ -22,6 +22,7 @@ from labelgap.estimators.low_rank import (
     UpdateContext,
     check_alternation,
     check_no_past,
+    check_no_propensity,
     check_pair_of_weights,
     check_penalty,
     check_symmetric,
@@ -30,6 +31,7 @@ from labelgap.estimators.low_rank import (
     join_factors,
     partial_fit,
     split_factors,
+    weigh_labels,
 )
 from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights, choose_weights
 from labelgap.estimators.scores import FactorScores
@@ -90,6 +92,10 @@ class OneClassMF(MultiLabelEstimator):
         r, by which frequent labels get more weight on their unlabelled cells and stronger penalties: for a label with
         f_j positives q_j is multiplied by ((f_j + 1) / m)^r, and the penalty of its row of H by ((f_j + 1) / m)^2r,
         where m is the mean of f + 1 over all positives. The penalties of label features stay as they are.
+    propensity : "counts" or array of shape (L,), optional
+        The probability p_j that a true label j is written, given or estimated from the numbers of positives
+        (:func:`~labelgap.label_propensities`). The loss of a positive of label j then has the weight 2/p_j − 1
+        (Qaraei, Schultheis, Gupta and Babbar 2021). Excludes ``partial_fit``.
     graph_alpha : float, default=1.0
         γ, the weight of the ``row_graph`` passed to :meth:`fit`.
     label_graph_alpha : float, optional
@@ -198,6 +204,7 @@ class OneClassMF(MultiLabelEstimator):
         alpha: Any = 1.0,
         alpha_labels: Any = None,
         frequency_power: float = 0.0,
+        propensity: Any = None,
         graph_alpha: float = 1.0,
         label_graph_alpha: float | None = None,
         fit_intercept: bool = True,
@@ -225,6 +232,7 @@ class OneClassMF(MultiLabelEstimator):
         self.alpha = alpha
         self.alpha_labels = alpha_labels
         self.frequency_power = frequency_power
+        self.propensity = propensity
         self.graph_alpha = graph_alpha
         self.label_graph_alpha = label_graph_alpha
         self.fit_intercept = fit_intercept
@@ -327,6 +335,7 @@ class OneClassMF(MultiLabelEstimator):
         if not hasattr(self, "label_factors_"):
             check_no_past(past)
             return self._fit(X, Y, observed, side)
+        check_no_propensity(self)
         check_side(self, past, side)
         partial_fit(
             self,
@@ -539,14 +548,18 @@ class OneClassMF(MultiLabelEstimator):
         """Return the cells of the objective, and those of a label without positives."""
         labels, backend, dtype, n = data.labels, data.backend, data.dtype, len(data.labels)
         share = get_unlabelled_share(self.negatives, self.negative_ratio, labels)
-        one_class = replace(self._one_class(labels.shape, self._scale_labels(labels)), importance=data.importance)
+        one_class = replace(
+            self._one_class(labels.shape, self._scale_labels(labels)),
+            importance=data.importance,
+            positive_weights=weigh_labels(self.propensity, labels),
+        )
         if share == 1:
             cells = one_class.bind(labels.positives, backend, dtype)
         else:
             rng = check_random_state(self.random_state)
             cells = one_class.bind_sample(labels.positives, float(self.negative_ratio), rng, backend, dtype)
         p, q = one_class.weights
-        blank = replace(one_class, weights=Weights(p, float(np.mean(q)) * share))
+        blank = replace(one_class, weights=Weights(p, float(np.mean(q)) * share), positive_weights=Weights())
         return cells, blank.bind(sp.csr_array((n, 1), dtype=bool), backend, dtype)
 
     def _store(

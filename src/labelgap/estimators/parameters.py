@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from labelgap.observations import Labels, label_propensities
+
 
 def check_number(name: str, value: Any, kind: type, *, least: float, optional: bool = False) -> None:
     """Raise ValueError unless a parameter is a finite number of the type ``kind`` and at least ``least``.
@@ -104,3 +106,32 @@ def check_dtype(dtype: Any) -> None:
         supported = False
     if not supported:
         raise ValueError(f"dtype={dtype!r} is not supported; use 'float32' or 'float64'.")
+
+
+def check_propensity(propensity: Any, labels: Labels) -> NDArray[np.float64] | None:
+    """Return the propensity of each label, given or estimated from its positives, or None.
+
+    >>> check_propensity([0.5, 1.0], Labels([[1, 0]]))
+    array([0.5, 1. ])
+    """
+    if propensity is None:
+        return None
+    if isinstance(propensity, str):
+        if propensity != "counts":
+            raise ValueError(f"propensity={propensity!r} is not known; pass 'counts' or one probability a label.")
+        return np.asarray(label_propensities(labels.positives), float)
+    values = np.asarray(propensity, float)
+    if values.shape != labels.shape[1:] or not ((values > 0) & (values <= 1)).all():
+        raise ValueError(
+            f"propensity has shape {values.shape} and {labels.shape[1]} labels need one probability above 0 each."
+        )
+    return values
+
+
+def weigh_positives(propensity: NDArray | None) -> NDArray[np.float64] | None:
+    """Return 2/p − 1, the weights of positives with which a convex loss makes up for missing ones, or None.
+
+    >>> weigh_positives(np.array([0.5, 1.0]))
+    array([3., 1.])
+    """
+    return None if propensity is None else 2 / propensity - 1

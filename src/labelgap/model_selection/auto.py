@@ -20,11 +20,11 @@ from labelgap.baselines import FastXML
 from labelgap.estimators import LEML, BinaryRelevance, LabelKNN
 from labelgap.estimators.base import About, MultiLabelEstimator, pack_parameter
 from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOutPart, choose_estimator
-from labelgap.estimators.parameters import check_number
+from labelgap.estimators.parameters import check_number, check_propensity
 from labelgap.estimators.scores import BlockScores, Scores, split_rows
 from labelgap.kernels import Backend
 from labelgap.model_selection.one_class_cv import OneClassMFCV
-from labelgap.observations import Labels, label_propensities
+from labelgap.observations import Labels
 from labelgap.observations.arguments import RandomSeed
 from labelgap.runtime import progress, scope
 
@@ -253,22 +253,6 @@ def find_budget(budget: float | None, labels: Labels) -> float:
     """Return the seconds that a fit may take."""
     n, n_labels = labels.shape
     return min(MIN_SECONDS + n * n_labels / CELLS_PER_SECOND, MAX_SECONDS) if budget is None else float(budget)
-
-
-def check_propensity(propensity: Any, labels: Labels) -> NDArray[np.float64] | None:
-    """Return the propensity of each label, or None."""
-    if propensity is None:
-        return None
-    if isinstance(propensity, str):
-        if propensity != "counts":
-            raise ValueError(f"propensity={propensity!r} is not known; pass 'counts' or one probability a label.")
-        return np.asarray(label_propensities(labels.positives), float)
-    values = np.asarray(propensity, float)
-    if values.shape != labels.shape[1:] or not ((values > 0) & (values <= 1)).all():
-        raise ValueError(
-            f"propensity has shape {values.shape} and {labels.shape[1]} labels need one probability above 0 each."
-        )
-    return values
 
 
 def compute_idf(X: Any) -> NDArray[np.float64] | None:

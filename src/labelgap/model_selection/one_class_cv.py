@@ -299,6 +299,7 @@ class OneClassMFCV(DelegatingSearch):
         graph_alphas: Sequence[float] | None = None,
         label_graph_alpha: float | None = None,
         alpha_labels: Any = None,
+        propensity: Any = None,
         ratios: Sequence[float] | None = None,
         frequency_powers: Sequence[float] = (0.0,),
         metric: Any = ("P@1", "P@3", "P@5"),
@@ -329,6 +330,7 @@ class OneClassMFCV(DelegatingSearch):
         self.graph_alphas = graph_alphas
         self.label_graph_alpha = label_graph_alpha
         self.alpha_labels = alpha_labels
+        self.propensity = propensity
         self.ratios = ratios
         self.frequency_powers = frequency_powers
         self.metric = metric

@@ -22,25 +22,29 @@ N_CONSTANT_STEPS = 50
 
 
 @compiled
-def add_column_values(loss, targets, scores, weights, values):
-    """Add Σ_i weights_i ℓ(targets_ij, scores_ij) over known cells to each column's value, in float64."""
+def add_column_values(loss, targets, scores, weights, negative, positive_weights, values):
+    """Add Σ_i weights_i ℓ(targets_ij, scores_ij) over known cells to each column's value, in float64.
+
+    Cells with a target above ``negative`` have the further weight of their column.
+    """
     for i in range(targets.shape[0]):
         for j in range(targets.shape[1]):
             a = np.float64(targets[i, j])
             if not np.isnan(a):
-                values[j] += weights[i] * loss_value(loss, a, np.float64(scores[i, j]))
+                unit = weights[i] * positive_weights[j] if a > negative else weights[i]
+                values[j] += unit * loss_value(loss, a, np.float64(scores[i, j]))
 
 
 @compiled
-def write_column_model(loss, targets, scores, weights, slopes, curvature):
-    """Write ℓ' and ℓ'' of each cell times the weight of its row, 0 for unknown cells."""
+def write_column_model(loss, targets, scores, weights, negative, positive_weights, slopes, curvature):
+    """Write ℓ' and ℓ'' of each cell times its weights (see ``add_column_values``), 0 for unknown cells."""
     for i in range(targets.shape[0]):
-        unit = scores.dtype.type(weights[i])
         for j in range(targets.shape[1]):
             a, b = np.float64(targets[i, j]), np.float64(scores[i, j])
             if np.isnan(a):
                 slopes[i, j], curvature[i, j] = 0, 0
             else:
+                unit = scores.dtype.type(weights[i] * positive_weights[j] if a > negative else weights[i])
                 slopes[i, j] = unit * loss_gradient(loss, a, b)
                 curvature[i, j] = unit * loss_curvature(loss, a, b)
 
@@ -49,13 +53,22 @@ class LabelwiseObjectives:
     """F_j(w) = Σ over known (i, j) of c_i ℓ(a_ij, x_i·w) + (α/2) ‖w‖² for the labels j of a block.
 
     ``targets`` (n×m) are the a_ij, NaN for unknown cells; ``weights`` (n) are the c_i, by default 1.
+    ``positive_weights`` (m) also multiply the losses of positives.
     """
 
     def __init__(
-        self, features: LinearMap, loss: Loss, targets: Array, alpha: float, weights: Array | None = None
+        self,
+        features: LinearMap,
+        loss: Loss,
+        targets: Array,
+        alpha: float,
+        weights: Array | None = None,
+        positive_weights: Array | None = None,
     ) -> None:
         self.features, self.loss, self.targets, self.alpha = features, loss, targets, alpha
         self.weights = np.ones(len(targets)) if weights is None else weights
+        self.positive_weights = np.ones(targets.shape[1]) if positive_weights is None else positive_weights
+        self._cell_weights = self.weights, float(loss.negative), self.positive_weights
         self._compiled_loss = CompiledLoss(loss)
 
     def scores(self, W: Array) -> Array:
@@ -65,13 +78,13 @@ class LabelwiseObjectives:
     def values(self, W: Array, scores: Array) -> Array:
         """Return F of each label."""
         values = 0.5 * self.alpha * (W * W).sum(0, dtype=float)
-        add_column_values(self._compiled_loss, self.targets, scores, self.weights, values)
+        add_column_values(self._compiled_loss, self.targets, scores, *self._cell_weights, values)
         return values
 
     def model(self, W: Array, scores: Array) -> ColumnModel:
         """Return ∇F, products with ∇²F, and its diagonal for the mean curvature of a label's rows."""
         slopes, curvature, ridge = np.empty_like(scores), np.empty_like(scores), W.dtype.type(self.alpha)
-        write_column_model(self._compiled_loss, self.targets, scores, self.weights, slopes, curvature)
+        write_column_model(self._compiled_loss, self.targets, scores, *self._cell_weights, slopes, curvature)
         diagonal = self.features.column_squares() * curvature.mean(0, dtype=float) + self.alpha
 
         def hessp(V: Array) -> Array:
@@ -82,7 +95,12 @@ class LabelwiseObjectives:
     def select(self, columns: Array) -> LabelwiseObjectives:
         """Return the objectives of some columns."""
         return LabelwiseObjectives(
-            self.features, self.loss, np.ascontiguousarray(self.targets[:, columns]), self.alpha, self.weights
+            self.features,
+            self.loss,
+            np.ascontiguousarray(self.targets[:, columns]),
+            self.alpha,
+            self.weights,
+            self.positive_weights[columns],
         )
 
     def goals(self, tol: float) -> NDArray[np.float64]:

@@ -79,6 +79,8 @@ class PositiveUnlabelled:
         p_i q_j, of the unlabelled cells.
     importance : Weights
         c_i d_j, which multiplies the loss of positives and unlabelled cells.
+    positive_weights : Weights
+        Further weights, of positives alone.
     """
 
     loss: Loss
@@ -86,10 +88,11 @@ class PositiveUnlabelled:
     negative_target: float
     weights: Weights
     importance: Weights = field(default_factory=Weights)
+    positive_weights: Weights = field(default_factory=Weights)
 
     def bind(self, positives: sp.csr_array, kernels: Backend, dtype: Any) -> BoundCells:
         """Bind all cells of a matrix with these positives, in the cheapest form."""
-        uniform = self.importance.uniform
+        uniform = self.importance.uniform and self.positive_weights.uniform
         if uniform and self.weights.uniform and self.loss.quadratic and self.unlabelled_loss.quadratic:
             levels = (self.negative_target, self.loss.positive)
             return AllCellsSquared(kernels, self.unlabelled_loss, kernels.prepare(positives, dtype), levels)
@@ -102,7 +105,7 @@ class PositiveUnlabelled:
         if uniform:
             corrected = CorrectedLoss(self.loss, self.unlabelled_loss, self.negative_target)
             return CellsSum([all_cells, bind_stored(corrected, subtracted)])
-        added = compute_cell_weights(positives, self.importance, dtype)
+        added = compute_cell_weights(positives, self._positive_weights, dtype)
         positive, negative = self._weighted_losses
         return CellsSum([all_cells, bind_stored(positive, added), bind_stored(negative, -subtracted)])
 
@@ -114,7 +117,7 @@ class PositiveUnlabelled:
 
     def bind_stored(self, positives: sp.csr_array, others: sp.csr_array, kernels: Backend, dtype: Any) -> BoundCells:
         """Bind the positives and the stored cells of ``others`` alone."""
-        pairs = (positives, self.importance), (others, self._unlabelled_weights)
+        pairs = (positives, self._positive_weights), (others, self._unlabelled_weights)
         values = [kernels.prepare(compute_cell_weights(cells, weights, dtype), dtype) for cells, weights in pairs]
         losses = zip(self._weighted_losses, values, strict=True)
         return CellsSum([KnownCells(kernels, loss, weights) for loss, weights in losses])
@@ -123,6 +126,11 @@ class PositiveUnlabelled:
     def _weighted_losses(self) -> tuple[WeightedLoss, WeightedLoss]:
         positive = WeightedLoss(self.loss, self.loss.positive)
         return positive, WeightedLoss(self.unlabelled_loss, self.negative_target)
+
+    @property
+    def _positive_weights(self) -> Weights:
+        p, q = (c * w for c, w in zip(self.importance, self.positive_weights))
+        return Weights.of(p, q)
 
     @property
     def _unlabelled_weights(self) -> Weights:
@@ -177,14 +185,17 @@ def bind_label_cells(
     kernels: Backend,
     dtype: Any,
     weights: Weights = Weights(),  # noqa: B008 - a tuple of two numbers
+    positive_weights: Weights = Weights(),  # noqa: B008
 ) -> BoundCells:
-    """Bind labels and loss in the cheapest form; the weights multiply the losses of the cells."""
+    """Bind labels and loss in the cheapest form; weights multiply the losses of all cells, or of positives alone."""
+    both = PositiveUnlabelled(loss, loss, loss.negative, Weights(), weights, positive_weights)
+    if labels.known is None and not positive_weights.uniform:
+        return both.bind(labels.positives, kernels, dtype)
     if labels.known is None:
         form = AllCellsSquared if loss.quadratic else AllCells
         positives = kernels.prepare(labels.positives, dtype)
         return form(kernels, loss, positives, weights=weights.move_to(kernels, dtype))
-    if weights.uniform:
+    if weights.uniform and positive_weights.uniform:
         return KnownCells(kernels, loss, kernels.prepare(labels.encode(loss.negative, loss.positive, dtype), dtype))
     negatives = sp.csr_array(labels.known > labels.positives)
-    both = PositiveUnlabelled(loss, loss, loss.negative, Weights(), weights)
     return both.bind_stored(labels.positives, negatives, kernels, dtype)
