@@ -1,0 +1,151 @@
+"""Experiments behind the reasons for published numbers that are not reached (docs/results/README.md).
+
+Run as ``python -m benchmarks.paper_misses [frequency] [nystroem] [fastxml]``. Everything is chosen and measured on
+held-out parts of the training data, except the last column of ``frequency``.
+
+``frequency``: ml-100k with penalties α (count / mean count)^ν of users and items, as Rendle et al. 2022 propose.
+``nystroem``: Delicious with Nyström features: lengths of rows, widths of the kernel, landmarks and penalties.
+``fastxml``: Bibtex: the penalty of the separators, with rows of length one and as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.model_selection import KFold, train_test_split
+from sklearn.pipeline import Pipeline
+
+from benchmarks.common import show
+from labelgap import FastXML, OneClassMF, load_dataset
+from labelgap.datasets import load_interactions
+from labelgap.estimators import KMeansNystroem
+from labelgap.metrics import evaluate, standard_metrics
+from labelgap.model_selection import score_batches
+from labelgap.observations import as_labels, hold_out_positives
+
+DEPTHS = (1, 3, 5)
+N_SEEDS = 2
+FREQUENCY_POWERS = (0.0, 0.5, 1.0)
+WEIGHTS, ALPHAS, ALTERNATIONS = (1.0, 0.25, 0.0625, 0.015625), (32.0, 16.0, 8.0, 4.0, 2.0), (1, 3, 8)
+LENGTH_POWERS = {"length one": 1.0, "√length": 0.5, "as they are": 0.0}
+# Factor of the width, landmarks, penalty, alternations.
+KERNELS = [(0.5, 500, 2.0, 1), (1.0, 500, 2.0, 1), (2.0, 500, 2.0, 1), (4.0, 500, 2.0, 1), (8.0, 500, 2.0, 1)]
+FURTHER_KERNELS = [(2.0, 500, 0.5, 1), (4.0, 1000, 1.0, 1), (4.0, 1000, 0.5, 2), (4.0, 2000, 2.0, 1)]
+
+
+def measure(batches: Any) -> list[float]:
+    """Return P@1, P@3 and P@5 in percent."""
+    values = evaluate(standard_metrics(DEPTHS), batches)
+    return [100 * values[f"P@{k}"] for k in DEPTHS]
+
+
+# --- penalties by frequency -----------------------------------------------------------------------------------------
+
+
+def scale_by_count(positives: sp.csr_array, axis: int, weight: float, power: float) -> np.ndarray:
+    """Return (count / mean count)^power of each row or column; a cell counts as much as it weighs."""
+    counts = np.asarray((positives > 0).sum(axis)).ravel() + weight * positives.shape[axis]
+    return (counts / counts.mean()) ** power
+
+
+def recommend(train: Any, test: Any, weight: float, alpha: float, power: float, max_iter: int) -> list[float]:
+    """Return the precision of SQ-wSQ with penalties by frequency."""
+    penalties = {
+        name: alpha * scale_by_count(train, axis, weight, power) for name, axis in (("alpha", 1), ("alpha_labels", 0))
+    }
+    if power == 0:
+        penalties = {"alpha": alpha}
+    model = OneClassMF(64, loss="squared", weight_unlabelled=weight, max_iter=max_iter, tol=0.0, random_state=0)
+    model.set_params(**penalties).fit(None, train)
+    users = np.flatnonzero(np.diff(test.indptr))
+    return measure([(as_labels(test[users]), model.recommend(users, max(DEPTHS), exclude_seen=True))])
+
+
+def frequency() -> None:
+    """Print the best point of each power on a fifth of the training positives, and its precision on the test part."""
+    positives, rows = load_interactions("ml-100k").positives(), []
+    for seed in range(N_SEEDS):
+        train, test = hold_out_positives(positives, 0.1, random_state=seed)
+        part, held_out = hold_out_positives(train, 0.2, random_state=seed)
+        for power in FREQUENCY_POWERS:
+            points = [(w, a, power, count) for w, a, count in product(WEIGHTS, ALPHAS, ALTERNATIONS)]
+            scores = [np.exp(np.mean(np.log(recommend(part, held_out, *point)))) for point in points]
+            best = points[int(np.argmax(scores))]
+            rows.append((seed, power, *best[:2], best[3], max(scores), *recommend(train, test, *best)))
+    names = ("seed", "ν", "weight", "α", "alternations", "mean P@k, held out", "test P@1", "P@3", "P@5")
+    show("ml-100k, SQ-wSQ, penalties by frequency", names, rows)
+
+
+# --- Nyström features -----------------------------------------------------------------------------------------------
+
+
+def rescale(X: Any, power: float) -> Any:
+    """Return rows divided by (length / mean length)^power · mean length."""
+    lengths = np.sqrt(np.asarray(X.multiply(X).sum(1)).ravel())
+    mean = lengths.mean()
+    factors = (np.where(lengths > 0, lengths, 1) / mean) ** -power / mean
+    return sp.csr_array(sp.diags_array(factors) @ X)
+
+
+def nystroem() -> None:
+    """Print P@k on a fifth of the training rows of Delicious, without and with Nyström features."""
+    data, rows = load_dataset("delicious"), []
+    train, test = train_test_split(np.arange(data.X_train.shape[0]), test_size=0.2, random_state=0)
+    for name, power in LENGTH_POWERS.items():
+        X = rescale(data.X_train, power)
+        for kernel in [None, *KERNELS, *(FURTHER_KERNELS if power == 1 else ())]:
+            _, _, alpha, max_iter = kernel or KERNELS[0]
+            options = {"weight_unlabelled": 0.25, "alpha": alpha, "max_iter": max_iter, "tol": 0.0}
+            model: Any = OneClassMF(300, loss="logistic", random_state=0, **options)
+            if kernel is not None:
+                features = KMeansNystroem(
+                    kernel[1], append=True, gamma="median", gamma_factor=kernel[0], random_state=0
+                )
+                model = Pipeline([("features", features), ("model", model)])
+            model.fit(X[train], data.Y_train[train])
+            found = measure(score_batches(model, X[test], as_labels(data.Y_train[test]), max(DEPTHS)))
+            rows.append((name, *(kernel or ("none", "", alpha, max_iter)), *found))
+    names = ("rows", "width", "landmarks", "α", "alternations", "P@1", "P@3", "P@5")
+    show("delicious, LR-wSQ with Nyström features, held-out training rows", names, rows)
+
+
+# --- FastXML --------------------------------------------------------------------------------------------------------
+
+
+def fastxml() -> None:
+    """Print P@k of FastXML with 30 trees over three folds of the training rows of Bibtex."""
+    data = load_dataset("bibtex")
+
+    def score(X: Any, alpha: float) -> Iterator[list[float]]:
+        for fold, (train, test) in enumerate(KFold(3, shuffle=True, random_state=0).split(X)):
+            model = FastXML(30, alpha=alpha, random_state=fold).fit(X[train], data.Y_train[train])
+            yield measure(score_batches(model, X[test], as_labels(data.Y_train[test]), max(DEPTHS)))
+
+    settings = [("length one", 1.0, alpha) for alpha in (0.5, 0.25, 0.125)] + [("as they are", 0.0, 1.0)]
+    rows = []
+    for name, power, alpha in settings:
+        X = rescale(data.X_train, 1.0) if power else sp.csr_array(data.X_train)
+        rows.append((name, alpha, *np.mean(list(score(X, alpha)), axis=0)))
+    show("bibtex, FastXML, three folds", ("rows", "α", "P@1", "P@3", "P@5"), rows)
+
+
+PARTS: dict[str, Callable[[], None]] = {"frequency": frequency, "nystroem": nystroem, "fastxml": fastxml}
+
+
+def main() -> None:
+    """Run the parts that the command line names."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="parts to run (default: all)")
+    warnings.simplefilter("ignore")
+    for part in parser.parse_args().parts or PARTS:
+        PARTS[part]()
+
+
+if __name__ == "__main__":
+    main()
