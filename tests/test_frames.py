@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from labelgap import LEML, OneClassMF, Tagger, load
+from labelgap import LEML, BinaryRelevance, OneClassMF, Tagger, load
 from labelgap.observations import Labels, encode_tags, holds_tags
 
 NAMES = ["meat", "soup"]
@@ -115,6 +115,14 @@ def test_lists_of_tags():
     assert encode_tags(lists, min_count=2).names == ["meat"]
     assert encode_tags(lists, ["new", "soup"]).Y.toarray()[0].tolist() == [0, 1]
     assert holds_tags(pd.Series([["a"], []]))
+
+
+def test_lists_of_tags_in_polars():
+    pl = pytest.importorskip("polars")
+    texts, lists = ["cake oven", "bacon grill"] * 20, [["baking"], ["meat"]] * 20
+    model = Tagger(BinaryRelevance()).fit(pl.Series(texts), pl.Series(lists))
+    assert model.label_names_in_.tolist() == ["baking", "meat"]
+    assert model.predict_tags(["oven"], 1) == [["baking"]]
 
 
 @pytest.mark.parametrize("Y", [[[1, 0]], np.eye(2), ["a b", "c"], [[], []], [["a", 1]], "a", None, 3, [[["a"]]]])

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from labelgap import Tagger, explain, get_scorer, load
+from labelgap import Tagger, audit, explain, get_scorer, load
 from labelgap.datasets import read_records, write_records
 from test_commands import as_json, labelgap
 from test_probabilities import forgotten_tags
@@ -156,3 +156,83 @@ def test_evaluate_ranks_by_scores_whatever_the_thresholds(place):
         assert shown["calibrated"][metric] == shown["plain"][metric]
     model, Y = load(place / "calibrated"), np.array([[np.nan if c == "" else c for c in row] for row in cells])
     assert get_scorer("P@3")(model, texts, Y) == pytest.approx(shown["plain"]["P@3"], abs=1e-6)
+
+
+def test_one_probability_of_training_rows(place):
+    """`labelgap audit`, audit() and the page show the same number for a cell of a training row."""
+    pytest.importorskip("fastapi", reason="the page needs fastapi")
+    from labelgap.inputs import TableColumns
+    from labelgap.serve import create_app
+    from labelgap.serve.reviews import make_extension
+    from labelgap.serve.reviews.review_data import ReviewData
+    from labelgap.serve.reviews.session import open_session
+    from test_serve import LOCAL, client_of
+
+    as_json("audit", place / "posts.csv", "--model", place / "model", "--output", place / "audit.csv")
+    listed = {(int(row["row"]), row["label"]): float(row["probability"]) for row in read_records(place / "audit.csv")}
+    records, model = read_records(place / "posts.csv"), load(place / "model")
+    texts, tags = [row["body"] for row in records], [row["tags"].split() for row in records]
+    found = audit(texts, tags, model.chosen(), random_state=0)
+    shown = {(row, label): probability for row, label, _, probability in found.records()}
+    assert len(listed) > 50
+    assert {cell: shown[cell] for cell in listed} == pytest.approx(listed, abs=1e-4)
+    session = open_session(place / "a.sqlite", ReviewData(place / "posts.csv", model, TableColumns()))
+    session.run_audit()
+    session.close()
+    extension = make_extension(place / "a.sqlite", place / "posts.csv", model_path=place / "model")
+    with client_of(create_app({"posts": model}, settings=LOCAL, extensions=[extension])) as client:
+        cards = client.get("/review/queue", params={"limit": 30}).json()["suggestions"]
+    assert len(cards) == 30
+    for card in cards:
+        assert card["probability"] == pytest.approx(shown[card["row"], card["label"]], abs=1e-4)
+
+
+def test_tune_ends_with_probabilities_too(place):
+    values = as_json(
+        "tune", place / "posts.csv", *COLUMNS, "--alpha", "1,4", "--budget", "5m", "--output", place / "t"
+    )
+    assert values["status"] == "finished"
+    model = load(place / "t")
+    assert model.positives_only_
+    assert model.calibration_.aim == "f1"
+    shown = labelgap("predict", "--model", place / "t", "--document", "cake oven")
+    assert "tags (probability)" in shown.output
+    further = ("--alpha", "1,4", "--complete", "--aim", "k=2")
+    as_json("tune", place / "posts.csv", *COLUMNS, *further, "--output", place / "t")
+    assert not load(place / "t").positives_only_
+    assert load(place / "t").calibration_.aim == "k=2"
+    wrong = labelgap("tune", place / "posts.csv", *COLUMNS, "--budget", "soon", "--output", place / "wrong")
+    assert (wrong.exit_code, "soon is not a time" in " ".join(wrong.output.split())) == (2, True)
+
+
+def test_explain_and_inspect_name_the_probability(place):
+    model, text = load(place / "model"), read_records(place / "posts.csv")[0]["body"]
+    label = str(model.label_names_in_[0])
+    values = as_json("explain", place / "posts.csv", "--model", place / "model", "--row", 0, "--label", label)
+    assert values["probability"] == pytest.approx(model.predict_proba([text])[0, 0], abs=1e-5)
+    shown = labelgap("explain", place / "posts.csv", "--model", place / "model", "--row", 0, "--label", label)
+    assert f"a person writes it with probability {values['probability']:.3f}" in shown.output
+    assert as_json("inspect", place / "model")["thresholds for"] == "f1"
+    labelgap("fit", place / "posts.csv", *COLUMNS, "--no-calibrate", "--output", place / "plain")
+    assert "scores, no probabilities" in as_json("inspect", place / "plain")["thresholds for"]
+
+
+def test_a_list_that_is_too_strict_says_so(place):
+    values = as_json("audit", place / "posts.csv", "--model", place / "model", "--min-probability", 1.0)
+    assert values["missing labels listed"] == 0
+    assert 0 < values["most probable"][0] < 1
+
+
+def test_nothing_to_predict_or_to_complete(place):
+    for arguments in (["-"], ["--document", ""]):  # standard input is empty here
+        shown = labelgap("predict", *arguments, "--model", place / "model")
+        assert (shown.exit_code, "A text is empty" in shown.output) == (1, True)
+    shown = labelgap("complete", place / "posts.csv", "--model", place / "model", "--output", place / "no.csv")
+    assert (shown.exit_code, "`labelgap audit` lists the tags" in " ".join(shown.output.split())) == (1, True)
+    assert not (place / "no.csv").exists()
+
+
+def test_a_table_called_txt_is_told_its_name(place):
+    (place / "posts.txt").write_bytes((place / "posts.csv").read_bytes())
+    shown = labelgap("fit", place / "posts.txt", *COLUMNS, "--output", place / "no")
+    assert (shown.exit_code, "rename it to .csv or .tsv" in " ".join(shown.output.split())) == (1, True)

@@ -22,7 +22,7 @@ from labelgap_papers.experiments import (
     list_experiments,
 )
 from labelgap_papers.reports import plot_report, print_report, read_files, read_rows, write_json, write_summary
-from labelgap_papers.run_all import parse_budget, run_all
+from labelgap_papers.run_all import run_all
 from labelgap_papers.study import Study, normalize_setting
 
 __all__ = [
@@ -80,13 +80,12 @@ def reproduce_all(
     *,
     folder: Path,
     seeds: int | None = None,
-    budget: str = "",
+    budget: float | None = None,
     random_splits: bool = False,
 ) -> bool:
     """Make the fits that a folder of results does not have, and write its page; return whether Ctrl-C interrupted."""
     if not folder.is_dir():
         raise FileNotFoundError(f"--folder {folder} is not a folder; create it first.")
-    seconds = parse_budget(budget) if budget else math.inf
     experiments = find_experiments(names) if names else list(list_experiments().values())
     options = make_options(filters, random_splits=random_splits)
     measured = {normalize_setting(row.setting) for row in read_files(folder) if row.values}
@@ -95,7 +94,7 @@ def reproduce_all(
         options,
         folder,
         seeds=seeds,
-        budget=seconds,
+        budget=math.inf if budget is None else budget,
         measured=measured,
         log=lambda line: print(line, file=sys.stderr, flush=True),
     )

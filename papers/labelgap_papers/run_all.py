@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence, Set
@@ -15,7 +14,6 @@ from labelgap_papers.journal import Journal, Key
 from labelgap_papers.study import FitPlan, Replay, Study
 
 JOURNAL = "measurements.jsonl"
-UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 @dataclass
@@ -112,18 +110,6 @@ def _walk(experiments: Sequence[Experiment], study: Study, seeds: int | None) ->
             count = experiment.seeds if seeds is None else seeds
             rows += experiment.run(replace(study, options=replace(study.options, seeds=count)))
     return rows
-
-
-def parse_budget(text: str) -> float:
-    """Return the seconds of a time such as "90s", "20m" or "2h".
-
-    >>> parse_budget("1.5h"), parse_budget("30")
-    (5400.0, 30.0)
-    """
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|m|min|h)?\s*", text)
-    if match is None:
-        raise ValueError(f"--budget {text!r} is not a time; pass a number with s, m or h, such as 20m or 2h.")
-    return float(match[1]) * UNITS[match[2] or "s"]
 
 
 def format_seconds(seconds: float) -> str:

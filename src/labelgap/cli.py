@@ -14,7 +14,11 @@ import typer
 from labelgap import __version__
 from labelgap.commands.options import (
     METHOD_OPTIONS,
+    Aim,
+    Budget,
+    Calibrate,
     Checkpoint,
+    Complete,
     Dask,
     DataFile,
     Delimiter,
@@ -102,15 +106,9 @@ def fit(
     encoding: Encoding = None,
     id_column: IdColumn = "",
     method: Method = "auto",
-    complete: Annotated[
-        bool, typer.Option("--complete", help="Treat a tag that is not written as a no, not as forgotten.")
-    ] = False,
-    calibrate: Annotated[
-        bool, typer.Option(help="Hold rows out to calibrate probabilities and to choose thresholds.")
-    ] = True,
-    aim: Annotated[
-        str, typer.Option(help="Aim of the thresholds: f1, precision>=P, k=K (labels per row) or expected.")
-    ] = "f1",
+    complete: Complete = False,
+    calibrate: Calibrate = True,
+    aim: Aim = "f1",
     vectors: Annotated[
         str, typer.Option(help="Column of ready vectors (JSON lists of numbers), instead of texts.")
     ] = "",
@@ -179,9 +177,10 @@ def tune(
     grid: Annotated[
         str, typer.Option(help='JSON such as {"alpha": [0.1, 1]} (default: the search space of the method).')
     ] = "",
-    budget: Annotated[
-        float | None, typer.Option(callback=check_finite, help="Time limit in seconds, with the last fit.")
-    ] = None,
+    complete: Complete = False,
+    calibrate: Calibrate = True,
+    aim: Aim = "f1",
+    budget: Budget = None,
     metric: Annotated[str, typer.Option(help="P@k, nDCG@k, recall@k, AUC, F1, Hamming or loss.")] = "P@1",
     hold_out: Annotated[str, typer.Option(help="What to hold out: rows, cells or positives.")] = "auto",
     share: Annotated[float, typer.Option(callback=check_finite, help="Share to hold out.")] = 0.2,
@@ -208,7 +207,10 @@ def tune(
 
         with show_progress("Tuning …", quiet or json), use_machines(dask, memory):
             columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
-            options = training.MethodOptions(method, context.args, min_count, seed, jobs, _option_names(context))
+            names = _option_names(context)
+            options = training.MethodOptions(
+                *(method, context.args, min_count, seed, jobs, names, complete, calibrate, aim)
+            )
             search = {"budget": budget, "hold_out": hold_out, "share": share, "n_folds": folds, "max_rows": max_rows}
             tuning = training.tune(data, columns, output, table, options, grid=grid, metric=metric, **search)
         summary = training.summarize_tuning(tuning, output)
@@ -434,12 +436,13 @@ def explain(
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding)
         explanation = gap_commands.explain(data, model, columns, row, label, top)
-        decision, features, known = explanation
+        decision, features, known, probability = explanation
         if json:
             arguments = {"features": [list(a) for a in features], "labels": [list(a) for a in known]}
-            typer.echo(format_json({"decision": decision} | arguments))
+            typer.echo(format_json({"decision": decision, "probability": probability} | arguments))
             return
-        typer.echo(f"decision {decision:+.3f}: {'yes' if decision > 0 else 'no'}")
+        chance = "" if probability is None else f"; a person writes it with probability {probability:.3f}"
+        typer.echo(f"decision {decision:+.3f}: {'yes' if decision > 0 else 'no'}{chance}")
         for kind, arguments_of_kind in (("feature", features), ("known label", known)):
             if arguments_of_kind:
                 print_table([kind, "weight"], ([name, f"{weight:+.4f}"] for name, weight in arguments_of_kind))
@@ -654,7 +657,7 @@ def reproduce(
     folder: Annotated[Path, typer.Option(help="Folder of --all; it keeps each fit as soon as it ends.")] = Path(
         "docs/results"
     ),
-    budget: Annotated[str, typer.Option(help="Time for --all, such as 20m or 2h; by default unlimited.")] = "",
+    budget: Budget = None,
 ) -> None:
     """Repeat published experiments and compare the numbers."""
     from labelgap_papers import reproduce_command

@@ -17,6 +17,8 @@ from labelgap.portable import MIN_PROBABILITY
 
 AIMS = ("f1", "expected", "precision>=P", "k=K")
 MIN_LIKELY = 0.05  # probabilities above this are worth a look; nearly all cells are below
+LABEL_SCALES = (0.05, 0.3)  # of the terms of each label
+TINY = 1e-6  # a probability that counts as 0 in the logarithmic loss
 Meaning = Literal["written", "true"]
 
 
@@ -132,7 +134,8 @@ def fit_row_calibration(
         Whether absent labels may be forgotten.
     """
     parsed, n_labels = parse_aim(aim), labels.shape[1]
-    curve = Calibration(n_labels).fit(cells.scores, cells.labels, cells.positive, cells.weights)
+    own, honest = choose_label_scale(cells, n_labels)
+    curve = Calibration(n_labels, own=own).fit(cells.scores, cells.labels, cells.positive, cells.weights)
     f = curve.predict(cells.scores, cells.labels)
     written = WrittenShare(1.0, 1.0, 1.0, np.ones(n_labels))
     if positives_only and cells.positive.any():
@@ -142,20 +145,31 @@ def fit_row_calibration(
     probability = choose_threshold(p, cells.weights, parsed, len(labels))
     thresholds = curve.find_scores(probability * c)
     always_best = parsed.name == "f1" and positives_only and float(cells.weights @ p) >= len(labels)
-    honest = cross_fit(cells, n_labels)
     quality = measure_quality(cells, honest, p, thresholds, always_best)
     bins = reliability(honest, cells.positive, weights=cells.weights)
     return RowCalibration(curve, written, thresholds, probability, always_best, aim, quality, bins)
 
 
-def cross_fit(cells: ScoredCells, n_labels: int) -> NDArray[np.float64]:
+def choose_label_scale(cells: ScoredCells, n_labels: int) -> tuple[float, NDArray[np.float64]]:
+    """Return how much the curves of labels differ, and P(written) of cells by curves of other rows.
+
+    Of ``LABEL_SCALES``, it is the one with the smallest logarithmic loss −Σ log P(what is there). Curves that follow
+    each label's own cells closely help where there are many of them, and repeat their noise where there are few.
+    """
+    fits = [cross_fit(cells, n_labels, own) for own in LABEL_SCALES]
+    losses = [-float(cells.weights @ np.log(np.maximum(np.where(cells.positive, f, 1 - f), TINY))) for f in fits]
+    best = int(np.argmin(losses))
+    return LABEL_SCALES[best], fits[best]
+
+
+def cross_fit(cells: ScoredCells, n_labels: int, own: float) -> NDArray[np.float64]:
     """Return P(written) of cells by curves that were fitted on the other half of the rows."""
     probabilities, half = np.empty(len(cells.scores)), cells.rows % 2 == 0
     for test in (half, ~half):
         train = cells.select(~test)
         if not len(train.scores):  # all rows are in one half
             train = cells
-        curve = Calibration(n_labels).fit(train.scores, train.labels, train.positive, train.weights)
+        curve = Calibration(n_labels, own=own).fit(train.scores, train.labels, train.positive, train.weights)
         probabilities[test] = curve.predict(cells.scores[test], cells.labels[test])
     return probabilities
 

@@ -86,7 +86,7 @@ class AuditReport:
         """Return the numbers of the audit, with the expected precision of the ``top`` most probable suggestions."""
         audit, labels = self.audit, as_labels(self.data.Y)
         low, high = audit.share_missing_interval
-        listed = self.listed.missing.first(top)
+        listed, largest = self.listed.missing.first(top), audit.missing.probabilities[:1].round(4).tolist()
         precision = f"expected precision of the first {len(listed)}"
         return {
             "rows": len(self.data),
@@ -98,7 +98,7 @@ class AuditReport:
             "95 % interval": [round(low, 4), round(high, 4)],
             "estimated number missing": math.ceil(audit.n_missing.sum()),
             "at most missing": round(min(labels.positives.nnz * high / (1 - high), labels.n_known)),
-            precision: round(listed.expected_precision(), 4),
+            **({precision: round(listed.expected_precision(), 4)} if len(listed) else {"most probable": largest}),
             "assumption": "missing at random per label",
             **({} if low > 0 else {"note": "the data do not show whether any label is missing"}),
         } | count_tags(self.data)
@@ -153,8 +153,8 @@ def complete(
     data = load_data_for(model, path, columns, labels=True)
     if as_labels(data.Y).complete:
         raise ValueError(
-            f"{path} has no unknown cell: a tag that is not listed counts as a no. Use `labelgap audit` to find "
-            "missing tags, or pass --labels: one column for each label, blank where it is unknown."
+            f"{path} has no unknown cell to fill. `labelgap audit` lists the tags that were probably forgotten; "
+            "complete needs --labels, one column for each label, blank where it is unknown."
         )
     files = {"data": path, "model": model_path}
     with resumable(checkpoint, "complete", files, **asdict(columns), folds=folds, seed=seed):

@@ -56,6 +56,18 @@ def parse_bytes(text: str) -> int:
     return n_bytes
 
 
+def parse_seconds(text: str) -> float:
+    """Return the seconds of a time.
+
+    >>> parse_seconds("1.5h"), parse_seconds("20m"), parse_seconds("30")
+    (5400.0, 1200.0, 30.0)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?(?:e-?\d+)?)\s*(s|m|min|h|)", str(text).strip().lower())
+    if match is None:
+        raise typer.BadParameter(f"{text} is not a time; pass seconds, or a number with m or h, such as 20m or 2h.")
+    return float(match[1]) * {"s": 1, "m": 60, "min": 60, "h": 3600}[match[2] or "s"]
+
+
 DataFile = Annotated[
     Path,
     typer.Argument(
@@ -111,6 +123,17 @@ Dask = Annotated[
     str,
     typer.Option(metavar="ADDRESS", help="Address of a Dask scheduler whose workers do the work (default: none)."),
 ]
+Budget = Annotated[
+    float | None,
+    typer.Option(
+        parser=parse_seconds, metavar="TIME", help="Time limit: seconds, or such as 20m or 2h (default: none)."
+    ),
+]
+Complete = Annotated[
+    bool, typer.Option("--complete", help="Treat a tag that is not written as a no, not as forgotten.")
+]
+Calibrate = Annotated[bool, typer.Option(help="Hold rows out to calibrate probabilities and to choose thresholds.")]
+Aim = Annotated[str, typer.Option(help="Aim of the thresholds: f1, precision>=P, k=K (labels per row) or expected.")]
 Memory = Annotated[
     int | None,
     typer.Option(

@@ -44,7 +44,10 @@ def load_rows(
         return load_data_for(model, path, columns, labels=False)
     if not isinstance(model, Tagger):
         raise ValueError("The model takes features, not texts; pass a file.")
-    return InputData(list(documents) if path is None else [stream.read()], None)
+    texts = list(documents) if path is None else [stream.read()]
+    if not all(text.strip() for text in texts):
+        raise ValueError("A text is empty; pass some words on standard input, or with --document.")
+    return InputData(texts, None)
 
 
 PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
@@ -232,9 +235,11 @@ def inspect(path: Path) -> dict[str, Any]:
     values = {name: attributes.get(name, {}).get("value") for name in ("n_labels_", "n_features_in_", "status_")}
     size = sum(part.stat().st_size for part in path.iterdir()) if path.is_dir() else path.stat().st_size
     parameters = header.get("parameters") or {}
+    calibration = attributes.get("calibration_", {}).get("items", {}).get("calibration", {}).get("items", {})
     return {
         "estimator": header.get("estimator"),
         "parameters": {name: value for name, value in parameters.items() if name != "label_names"},
+        "thresholds for": calibration["aim"]["value"] if "aim" in calibration else "none: scores, no probabilities",
         "labels": values["n_labels_"],
         "features": values["n_features_in_"],
         "label names": attributes.get("label_names_in_", {}).get("values"),

@@ -179,7 +179,7 @@ def _format_value(value: Any) -> str:
         return ", ".join(f"{name}={_format_value(entry)}" for name, entry in value.items())
     if isinstance(value, list):
         return ", ".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def print_table(columns: list[str], rows: Iterable[list[Any]], *, fit_last: bool = False) -> None:

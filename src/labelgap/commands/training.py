@@ -164,8 +164,12 @@ def describe_quality(model: Any, labels: Labels) -> dict[str, str]:
         f", {quality['labels_per_row']:.1f} labels a row, {1 - quality['rows_with_label']:.0%} of rows without one"
     )
     if written.overall < 1:
-        word, share = ("about", written.overall) if written.identified else ("at most", written.low)
-        line += f"; {word} {round_count(labels.positives.nnz * (1 / share - 1)):,} tags look forgotten"
+        estimate, most, least = (
+            f"{round_count(labels.positives.nnz * (1 / share - 1)):,}"
+            for share in (written.overall, written.low, written.high)
+        )
+        number = f"about {estimate} ({least} to {most})" if written.identified else f"at most {most}"
+        line += f"; {number} tags look forgotten"
     return {f"on unseen {rows}": line}
 
 
@@ -234,8 +238,9 @@ def tune(
     if data.is_text:
         names = {name: f"{TAGGER_PREFIX}{name}" for name in list_parameters(cls)}
         grids = [{names.get(name, name): values for name, values in axes.items()} for axes in grids]
-        model = Tagger(model, label_names=data.label_names, n_jobs=options.jobs)
+        model = _prepare_model(model, data, options)
     search |= {"grid": grids or None, "metric": metric, "refit": output is not None, "random_state": options.seed}
+    search["calibrate"] = _choose_aim(data, options)
     tuning = tune_estimator(model, data.X, data.Y, **search)
     if table is not None:
         write_records(table, *tabulate_candidates(tuning))

@@ -160,7 +160,7 @@ def _parse_header(path: PathLike, data: NDArray[np.uint8]) -> tuple[int, tuple[i
         header = line.strip()[:40].decode("latin-1")
         raise ValueError(
             f"{path}, line 1: found {header!r}, expected the header 'rows features labels', three numbers. "
-            "A file without a header is svmlight: use read_svmlight."
+            "A file without a header is svmlight: use read_svmlight. For a table, rename it to .csv or .tsv."
         )
     n, d, L = (int(field) for field in fields)
     return min(len(line) + 1, len(data)), (n, d, L)

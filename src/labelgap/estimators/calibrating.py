@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,6 +94,15 @@ def calibrate_fitted(
     parts = [collect_cells(part.scores.blocks(), part.rows, labels[part.rows]) for part in held_out]
     cells = concatenate_cells(parts)
     return _fit(cells, labels[np.unique(cells.rows)], aim, positives_only)
+
+
+def count_folds(n: int) -> int:
+    """Return how many folds of n rows a calibration holds out.
+
+    >>> count_folds(100), count_folds(10_000)
+    (5, 2)
+    """
+    return min(N_FOLDS, ceil(MAX_ROWS * N_FOLDS / n))
 
 
 def make_fold_scorer(estimator: Any, X: Any, labels: Labels, options: dict[str, Any] | None = None) -> Any:

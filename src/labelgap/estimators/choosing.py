@@ -119,7 +119,7 @@ class RidgeSearch:
         self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
         first = settings._replace(alpha=ALPHAS[FIRST_ALPHA], tol=SEARCH_TOL)
         self._ridge = FoldRidge(X, labels, first, kernels, prior, weights)
-        self.X, self._rows = X, self._draw_rows()
+        self.X, self._rows = X, self._draw_rows(1.0 if self._ridge.is_exact else MAX_FOLD_SHARE)
         self.report: list[dict[str, float]] = []
         self._scores: dict[int, NDArray] = {}
 
@@ -176,7 +176,7 @@ class RidgeSearch:
         A fit on fewer rows would have smaller scores. So would a training row itself: some of its words are known
         only because it has them, and count in its length; ``lengthening`` makes up for it.
         """
-        rows = self._rows
+        rows = self._draw_rows(1.0)  # each is left out alone
         targets = scale_by_frequency(count_cells(self.labels.T)[0], model.frequency_power)
         leverages, threshold = self._ridge.with_alpha(model.alpha).find_leverages(rows), self.settings.loss.threshold
         fitted = model._scores(self.X[rows]).dense() + threshold
@@ -185,11 +185,10 @@ class RidgeSearch:
             scores += (lengthening[rows, None] - 1) * (scores - model.intercept_)
         return [HeldOutPart(rows, BlockScores(partial(iter, [scores]), self.kernels))]
 
-    def _draw_rows(self) -> NDArray:
-        """Return about 3,000 rows to score, or fewer if there are many labels."""
+    def _draw_rows(self, share: float) -> NDArray:
+        """Return a share of all rows, at most 3,000, or fewer if there are many labels."""
         n, n_labels = self.labels.shape
-        limit = int(np.clip(MAX_CELLS // n_labels, MIN_SEARCH_ROWS, MAX_HELD_OUT))
-        size = min(n if self._ridge.is_exact else ceil(MAX_FOLD_SHARE * n), limit)
+        size = min(ceil(share * n), int(np.clip(MAX_CELLS // n_labels, MIN_SEARCH_ROWS, MAX_HELD_OUT)))
         return np.sort(np.random.RandomState(SEED).permutation(n)[:size])
 
     def _count_hits(self, scores: NDArray, truth: NDArray, depths: list[int]) -> NDArray[np.float64]:

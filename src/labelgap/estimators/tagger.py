@@ -480,6 +480,7 @@ class Tagger(MultiLabelEstimator):
         return {("model_" if name == "packed_" else name): value for name, value in values.items()}
 
     def _check_loaded(self) -> None:
+        self.ngrams = self.ngrams[0], self.ngrams[1]  # a list in JSON
         if self.vocabulary_ is not None and len(self.vocabulary_) != len(self.idf_):
             raise ValueError(f"{len(self.vocabulary_)} words and {len(self.idf_)} weights of words")
         if not isinstance(self.model_, MultiLabelEstimator):  # format 2 and older

@@ -37,11 +37,14 @@ class Explanation(NamedTuple):
         The decrease of the decision value when a feature of the row is set to 0.
     labels : list of Argument
         The support from other labels of the row, by co-occurrence in the training labels; on another scale.
+    probability : float, optional
+        The probability that the label would be written, if the model is calibrated.
     """
 
     decision: float
     features: list[Argument]
     labels: list[Argument]
+    probability: float | None = None
 
 
 def explain(
@@ -96,8 +99,10 @@ def explain(
     column = _find_label(label, names, model.n_labels_)
     x, inner, name_feature = _prepare_row(model, row)
     decision, decreases = _remove_features(inner, x, column)
+    probability = None
     if hasattr(model, "calibration_"):  # thresholds are those of the whole model
-        decision = float(model.decide([row] if isinstance(row, str) else row).decisions[0, column])
+        decided = model.decide([row] if isinstance(row, str) else row)
+        decision, probability = float(decided.decisions[0, column]), float(decided.probabilities[0, column])
     strongest = np.argsort(-np.abs(decreases), kind="stable")[:top]
     features = [Argument(name_feature(int(x.indices[i])), float(decreases[i])) for i in strongest]
     labels = []
@@ -106,7 +111,7 @@ def explain(
         others = [_find_label(other, names, len(names)) for other in known]
         labels = [Argument(names[j], cooccurrence.get_weight(j, column)) for j in others if j != column]
         labels.sort(key=lambda argument: -abs(argument.weight))
-    return Explanation(decision, features, labels[:top])
+    return Explanation(decision, features, labels[:top], probability)
 
 
 def _find_label(label: int | str, names: list[str], n_labels: int) -> int:

@@ -13,6 +13,7 @@ from sklearn.model_selection import ParameterGrid, train_test_split
 from sklearn.utils import check_random_state
 
 from labelgap.estimators import BinaryRelevance, Tagger, as_labels_for
+from labelgap.estimators.calibrating import count_folds
 from labelgap.estimators.completion import CompletionEstimator
 from labelgap.model_selection.candidates import (
     TAGGER_PREFIX,
@@ -194,6 +195,7 @@ def tune(
     n_folds: int = 1,
     max_rows: int | None = None,
     refit: bool = True,
+    calibrate: bool | str = False,
     random_state: RandomSeed = None,
     verbose: int = 0,
 ) -> Tuning:
@@ -232,6 +234,8 @@ def tune(
         over rows, fewer rows need a slightly weaker penalty.
     refit : bool, default=True
         Whether to fit the best candidate on all data.
+    calibrate : bool or str, default=False
+        Whether the last fit calibrates probabilities and chooses thresholds; a str is the aim of the thresholds.
     random_state : int, RandomState or None, default=None
         The seed of the splits.
     verbose : int, default=0
@@ -267,13 +271,15 @@ def tune(
     folds = [split_data(X_search, labels_search, hold_out, share, rng) for _ in range(n_folds)]
     run = _TuningRun(_make_fitter(estimator, plan, folds, metric), plan, time, exhaustive=grid is not None)
     run.refit_scale = len(labels) / len(folds[0].Y_train) if refit else 0.0
+    run.refit_scale *= 1 + count_folds(len(labels)) if calibrate else 1
     status = run.try_candidates(verbose)
     best, table = _summarize(run.search, metric, folds[0])
     result = Tuning(best["params"], best["score"], table=table, status=status, hold_out=hold_out)
     result.metrics, result.n_candidates, result.n_rows = name_metrics(metric), len(plan), len(labels_search)
     if refit and status != "interrupted":
         try:
-            result.estimator = clone_with(estimator, result.params).fit(X, Y if observed is None else labels)
+            options, Y = {"calibrate": calibrate} if calibrate else {}, Y if observed is None else labels
+            result.estimator = clone_with(estimator, result.params).fit(X, Y, **options)
         except KeyboardInterrupt:
             result.status = "interrupted"
     result.seconds = time.spent

@@ -32,7 +32,9 @@ def holds_tags(Y: Any) -> bool:
     for row in Y:
         if row is None or isinstance(row, float):  # pandas writes NaN for a row without a list
             continue
-        if isinstance(row, str | bytes) or not isinstance(row, Sequence | AbstractSet | np.ndarray):
+        if isinstance(row, str | bytes) or not (
+            isinstance(row, Sequence | AbstractSet | np.ndarray) or hasattr(row, "to_list")  # a list of polars
+        ):
             return False
         for tag in row:
             if not isinstance(tag, str):
