@@ -1,6 +1,6 @@
 """Memory and time of LEML on a folder of shards whose features are larger than the memory that the fit takes.
 
-``python -m benchmarks.out_of_core --rows 2000000 --features 1000000 --labels 500000 --k 100 --memory 4096 --folder F``
+``python -m benchmarks.out_of_core --rows 2000000 --features 1000000 --labels 500000 --k 100 --memory 4096``
 generates shards (random columns, no signal: only time and memory mean something), fits ``--alternations``
 alternations of LEML within ``--memory`` megabytes and predicts 1,000 rows. It prints the bytes of X, the peak of
 anonymous memory (mapped files do not count) above that before the fit, and the seconds of an alternation.
@@ -140,8 +140,8 @@ def measure(name, X, Y, options, *, cold=False):
     predict = time.perf_counter() - moments[-1][0]
     print(
         f"{name}: peak of anonymous memory {(peak.bytes - before) / 1e6:,.0f} MB, of which factors "
-        f"{factors / 1e6:,.0f} MB; fit {fit:.1f} s ({fit_cpu:.1f} s of processor time), last alternation {last:.1f} s "
-        f"({last_cpu:.1f} s), 1,000 rows predicted in {predict:.1f} s; {products.count} products; "
+        f"{factors / 1e6:,.0f} MB; fit {fit:.1f} s ({fit_cpu:.1f} s of processor time), last alternation "
+        f"{last:.1f} s ({last_cpu:.1f} s), 1,000 rows predicted in {predict:.1f} s; {products.count} products; "
         f"F {model.objective_[-1]:.8g}",
         flush=True,
     )
@@ -164,7 +164,9 @@ def main():
             os.sync()
         table = read_shards(folder)
         features = sum(part.nbytes for part in (table.X.data, table.X.indices, table.X.indptr))
-        print(f"X {table.X.shape}, Y {table.Y.shape}, {features / 1e6:,.0f} MB of X mapped; k = {options.k}", flush=True)
+        print(
+            f"X {table.X.shape}, Y {table.Y.shape}, {features / 1e6:,.0f} MB of X mapped; k = {options.k}", flush=True
+        )
         if options.compare:
             seconds = read_once(folder)
             print(f"the files of X are read in {seconds:.2f} s")

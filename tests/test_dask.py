@@ -314,3 +314,29 @@ def test_wrong_blocks_are_one_clear_error(fault, planted, client):
     with pytest.raises(ValueError, match=message):
         model.fit(blocks, data.Y)
     assert not hasattr(model, "n_labels_")
+
+
+def test_texts_are_vectorized_where_they_are(client, tmp_path, monkeypatch):
+    import dask
+
+    texts = ["cake oven", "cake flour", "steak grill", "grill bacon"] * 5
+    tags = [["baking"], ["baking"], ["meat"], ["meat"]] * 5
+    fixed = {"max_iter": 1, "tol": 0.0, "random_state": 0}
+    plain = Tagger(LEML(2, **fixed)).fit(texts, tags)
+    blocks = [dask.delayed(texts[:7]), dask.delayed(texts[7:])]
+    monkeypatch.setattr("labelgap.kernels.row_shards.RowShards.gather", lambda self: pytest.fail("X came here"))
+    (tmp_path / "posts").mkdir()
+    for number in range(2):
+        lines = ["text,tags", *(f"{text},{tag[0]}" for text, tag in zip(texts, tags))]
+        half = [lines[0], *lines[1 + 10 * number : 11 + 10 * number]]
+        (tmp_path / "posts" / f"{number}.csv").write_text("\n".join(half))
+    with connect(client):
+        ours = Tagger(LEML(2, **fixed)).fit(blocks, tags)
+        found = ours.predict_topk(blocks, 1)[0]
+    np.testing.assert_allclose(ours.decision_function(texts), plain.decision_function(texts), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found, plain.predict_topk(texts, 1)[0])
+    words = ("--method", "LEML", "--n-components", 2, "--max-iter", 1, "--tol", 0, "--seed", 0)
+    command = ("fit", tmp_path / "posts", "--output", tmp_path / "model", *words)
+    shown = run(*command, "--dask", client.scheduler.address, "--no-calibrate")
+    assert shown.exit_code == 0, shown.output
+    np.testing.assert_allclose(load(tmp_path / "model").idf_, plain.idf_, rtol=1e-12)

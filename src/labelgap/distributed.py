@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import socket
 import statistics
 import threading
 import weakref
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import numpy as np
@@ -24,9 +26,10 @@ import numpy as np
 from labelgap import __version__
 from labelgap.kernels.dask_backend import MAX_TASK_BYTES, Cluster
 from labelgap.kernels.row_shards import KEY_PREFIX, make_key
-from labelgap.runtime import get_memory_limit, import_optional, limit_memory, offload, threads
+from labelgap.runtime import get_memory_limit, has_memory_limit, import_optional, limit_memory, offload, threads
 
 CONNECT_SECONDS = 5.0
+REACH_SECONDS = 1.0
 MAX_ATTEMPTS = 5  # of a task that was lost with its worker; each of them outlives three deaths
 STRAGGLER_RATIO = 2.0  # of a worker's seconds to those that its tasks take on the median worker
 
@@ -74,12 +77,24 @@ def connect(client: Any) -> Iterator[DaskRunner]:
 def _open_client(address: str) -> Any:
     distributed = import_optional("distributed", "dask")
     try:
-        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client.direct_to_workers = all(map(_can_reach, client.scheduler_info(n_workers=-1)["workers"]))
+        return client
     except (OSError, ValueError) as error:
         raise ConnectionError(
             f"No Dask scheduler answers at {address} ({type(error).__name__}); check the address, which looks like "
             "tcp://HOST:8786."
         ) from None
+
+
+def _can_reach(worker: str) -> bool:
+    """Return whether this process can connect to a worker; if not, arrays travel through the scheduler."""
+    host, port = urlsplit(worker).hostname, urlsplit(worker).port
+    try:
+        with socket.create_connection((host or "", port or 0), timeout=REACH_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 @contextmanager
@@ -127,7 +142,7 @@ def make_watcher() -> Any:
     """Return a plugin of the scheduler that counts our tasks, their seconds on each worker, and repetitions."""
     distributed = import_optional("distributed", "dask")
 
-    class Watcher(distributed.diagnostics.plugin.SchedulerPlugin):
+    class Watcher(distributed.diagnostics.plugin.SchedulerPlugin):  # type: ignore[name-defined]
         name = f"labelgap-{uuid4().hex}"
 
         def __init__(self) -> None:
@@ -208,7 +223,7 @@ class DaskRunner:
         for attempt in range(MAX_ATTEMPTS):
             payload, futures = self._pack(task)
             try:
-                packed = payload, futures, get_memory_limit()
+                packed = payload, futures, get_memory_limit() if has_memory_limit() else None
                 return self.client.submit(run_packed, *packed, key=make_key(name)).result()
             except lost:
                 if attempt == MAX_ATTEMPTS - 1 or self.client.status != "running":
@@ -277,7 +292,7 @@ def _name_task(task: Any) -> str:
     return getattr(task, "__name__", type(task).__name__).strip("_<>")
 
 
-def run_packed(payload: bytes, arrays: list[Any], memory: int) -> Any:
+def run_packed(payload: bytes, arrays: list[Any], memory: int | None) -> Any:
     """Run a task of :class:`DaskRunner` on a worker, on one thread."""
 
     class Unpickler(pickle.Unpickler):

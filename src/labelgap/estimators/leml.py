@@ -300,7 +300,7 @@ class LEML(MultiLabelEstimator):
     def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
         if self.kernel != "linear" and isinstance(X, RowShards):
-            raise ValueError(f"kernel={self.kernel!r} needs all rows here; pass them as a matrix, or kernel='linear'.")
+            raise ValueError(f"kernel={self.kernel!r} needs all rows here; pass a matrix, or kernel='linear'.")
         if self.kernel not in ("linear", "precomputed"):
             self.training_rows_ = getattr(self, "training_rows_", X)
             X = self._expand(X)

@@ -19,6 +19,7 @@ from labelgap.kernels import base, cpu
 from labelgap.kernels.base import CellModel
 from labelgap.kernels.row_shards import RowShards, get_client, make_key
 from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedGraph, ShardedMatrix
+from labelgap.runtime import import_optional
 
 MAX_TASK_BYTES = 1 << 16  # larger arguments travel from worker to worker instead of through the scheduler
 GATHERING = ("concat", "stack")  # functions of arrays on several workers, whose results are small
@@ -235,7 +236,9 @@ class WorkerBackend:
 
     def _place(self, function: Callable, *arguments: Any) -> RemoteArray:
         place, self._next_place = self.places[self._next_place % len(self.places)], self._next_place + 1
-        return self.cluster.call(place, function, *arguments)
+        # The scheduler keeps the rows that it sends, to give them to another worker if this one dies.
+        with import_optional("dask", "dask").config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+            return self.cluster.call(place, function, *arguments)
 
     def adopt(self, shards: RowShards, dtype: Any) -> list[Any]:
         """Return the blocks of rows, prepared on the workers that have them, where all shards are placed from now."""

@@ -25,6 +25,8 @@ def list_blocks(X: Any) -> list[Any] | None:
     >>> list_blocks([[1.0], [2.0]]) is None
     True
     """
+    if isinstance(X, RowShards):
+        return X.blocks
     if hasattr(X, "to_delayed") and hasattr(X, "__dask_graph__"):
         if len(getattr(X, "chunks", ())) == 2:
             X = X.rechunk({1: -1})
@@ -44,6 +46,12 @@ def start_blocks(blocks: Sequence[Any]) -> list[Any]:
     return [client.compute(block) if hasattr(block, "__dask_graph__") else block for block in blocks]
 
 
+def start_calls(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Return futures of calls, which the workers of the current client run."""
+    client = get_client("blocks need a Dask client")
+    return [client.submit(call, key=make_key("read")) for call in calls]
+
+
 def get_client(reason: str) -> Any:
     """Return the current Dask client; raise ValueError with the reason if there is none."""
     try:
@@ -53,7 +61,7 @@ def get_client(reason: str) -> Any:
 
 
 def submit_each(function: Callable[..., Any], blocks: Sequence[Any], *arguments: Any, numbered: bool = False) -> list:
-    """Return futures of ``function(block, *arguments)``, which run where the blocks are; or with the block's number."""
+    """Return futures of ``function(block, *arguments)``, which run where the blocks are; or with its number."""
     client, name = get_client("blocks need a Dask client"), getattr(function, "__name__", "task").strip("_")
     calls = ((function, block, *([i] if numbered else []), *arguments) for i, block in enumerate(blocks))
     return [client.submit(*call, pure=False, key=make_key(name)) for call in calls]
