@@ -3,13 +3,15 @@
 ``python -m benchmarks.cluster equal`` fits five methods on 1, 2 and 4 workers and on one machine, and prints how far
 objective and top five labels differ, the seconds, and the bytes that an alternation sends: those of the formula in
 docs/recipes/cluster.md and those that the loopback device counted. ``kills`` kills ten workers at random moments of
-fits; ``scheduler`` kills the scheduler once and resumes the command from its checkpoint.
+fits; ``scheduler`` kills the scheduler once and resumes the command from its checkpoint; ``scaling`` computes, on
+paper and by simulation, how an alternation on larger sets scales to 64 workers.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -20,6 +22,7 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -172,7 +175,7 @@ def measure_kills(n_kills, n_workers=3):
 
     X, Y, gaps = make_data()
     rows = []
-    for name in ("LEML, logistic, gaps", "SLEEC"):
+    for name in ("LEML, squared", "SLEEC"):
         estimator, has_gaps = METHODS[name]
         labels = gaps if has_gaps else Y
         with start_cluster(n_workers) as cluster, Client(cluster) as client:
@@ -259,10 +262,102 @@ def measure_scheduler():
         print(f"seconds: one machine {whole['seconds']}, resumed fit {json.loads(second.stdout)['seconds']}")
 
 
+# Rows, features, labels, features and labels of a row, of the Extreme Classification Repository.
+SETS = {
+    "WikiLSHTC-325K": (1_778_351, 1_617_899, 325_056, 42.15, 3.19),
+    "Amazon-670K": (490_449, 135_909, 670_091, 75.68, 5.45),
+    "Amazon-3M": (1_717_899, 337_067, 2_812_281, 49.57, 36.04),
+}
+
+
+class Costs(NamedTuple):
+    """What an alternation of LEML with squared loss costs, and the machines.
+
+    ``rounds`` products with X, with Xᵀ, with Y and with Yᵀ; ``left`` arrays of the size of W that go to the workers
+    or come back as sums, and ``right`` ones of the size of H. ``rate`` are multiply-adds a second of a worker in
+    sparse products, ``bandwidth`` the bytes a second of a network card, ``task`` the seconds that the scheduler
+    spends on a task, ``latency`` the seconds from a result to the next task. The rate is that of the 2 M rows of
+    docs/recipes/large.md, in processor time; bandwidth, task and latency are assumptions (10 Gbit/s, Dask's own).
+    """
+
+    rounds: int = 4
+    left: int = 9
+    right: int = 8
+    rate: float = 1.5e9
+    bandwidth: float = 1.25e9
+    task: float = 0.0005
+    latency: float = 0.005
+
+
+def predict_alternation(shape, k, n_workers, costs):
+    """Return seconds of work and of communication, on paper.
+
+    work = rounds · 2 · (nnz(X) + nnz(Y)) · k / (rate · N)
+    communication = (left · d + right · L) · 4 k · (1 + log2 N) / bandwidth + tasks · task + steps · latency
+    """
+    n, d, L, of_x, of_y = shape
+    depth = 1 + math.ceil(math.log2(n_workers))
+    work = costs.rounds * 2 * n * (of_x + of_y) * k / costs.rate / n_workers
+    n_bytes = 4 * k * (costs.left * d + costs.right * L)
+    steps = costs.left + costs.right
+    tasks = 2 * steps * n_workers
+    return work, n_bytes * depth / costs.bandwidth + tasks * costs.task + steps * depth * costs.latency
+
+
+def simulate_alternation(shape, k, n_workers, costs, rng):
+    """Return the seconds of an alternation in which every transfer, task and worker has its own time.
+
+    A worker's share of a product takes 10 % more or less at random. An array goes to the first worker, and each that
+    has it sends it on, one at a time. Sums are added in pairs; a pair waits for the later of the two.
+    """
+    n, d, L, of_x, of_y = shape
+    clock, share = 0.0, n * k / costs.rate / n_workers
+    for width, cells in [(d, of_x), (L, of_y)] * costs.rounds:
+        seconds, noise = 4 * k * width / costs.bandwidth, rng.lognormal(0, 0.1, (2, n_workers))
+        there = _spread_out(clock, seconds, n_workers, costs) + cells * share * noise[0]
+        clock = _add_pairs(there + costs.latency + cells * share * noise[1], seconds, costs)
+    return float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
+
+
+def _spread_out(clock, seconds, n_workers, costs):
+    """Return when each worker has the array and its task."""
+    free, arrive = [clock + seconds], [clock + seconds + costs.latency]
+    while len(arrive) < n_workers:
+        sender = int(np.argmin(free))
+        free[sender] += seconds
+        free.append(free[sender])
+        arrive.append(free[sender] + costs.latency)
+    return np.maximum(arrive, clock + costs.task * np.arange(1, n_workers + 1))
+
+
+def _add_pairs(done, seconds, costs):
+    """Return when the sum of all workers is on the client."""
+    times = list(done)
+    while len(times) > 1:
+        pairs = [max(a, b) + seconds + costs.latency for a, b in zip(times[::2], times[1::2])]
+        times = pairs + times[len(times) // 2 * 2 :]
+    return times[0] + seconds + costs.latency
+
+
+def model_scaling(k=100):
+    """Print the seconds of an alternation for up to 64 workers, and where communication takes over."""
+    rng, rows, costs = np.random.default_rng(0), [], Costs()
+    for name, shape in SETS.items():
+        takes_over = next(
+            (2**p for p in range(13) if np.subtract(*predict_alternation(shape, k, 2**p, costs)) < 0), 0
+        )
+        for n_workers in (1, 2, 4, 8, 16, 32, 64):
+            work, sent = predict_alternation(shape, k, n_workers, costs)
+            simulated = simulate_alternation(shape, k, n_workers, costs, rng)
+            rows.append([name, n_workers, work, sent, work + sent, simulated, takes_over])
+    header = ["set", "workers", "work", "communication", "paper", "simulated", "communication takes over at"]
+    show("Seconds of an alternation, k = 100, 10 Gbit/s", header, rows)
+
+
 def main():
     """Run one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["equal", "kills", "scheduler"])
+    parser.add_argument("what", choices=["equal", "kills", "scheduler", "scaling"])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--kills", type=int, default=10)
     options = parser.parse_args()
@@ -270,6 +365,8 @@ def main():
         measure_equality(options.workers)
     elif options.what == "kills":
         measure_kills(options.kills)
+    elif options.what == "scaling":
+        model_scaling()
     else:
         measure_scheduler()
 
