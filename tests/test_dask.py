@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
+import time
 from functools import partial
 
 import numpy as np
@@ -27,8 +27,10 @@ from labelgap import (
 )
 from labelgap.cli import app
 from labelgap.datasets import make_sparse_multilabel, write
-from labelgap.distributed import DaskRunner, connect
+from labelgap.distributed import DaskRunner, connect, find_stragglers
 from labelgap.kernels import get_backend
+from labelgap.kernels.row_shards import make_key
+from labelgap.runtime import call_elsewhere, run_parallel
 
 distributed = pytest.importorskip("distributed", reason="Dask is not installed")
 
@@ -181,6 +183,24 @@ def test_candidates_and_folds_are_tasks(planted, client, monkeypatch):
     np.testing.assert_allclose(audited.missing.probabilities, expected.missing.probabilities, rtol=1e-5)
 
 
+def test_the_summary_counts_tasks_and_finds_slow_workers(client):
+    names = iter(sorted(client.scheduler_info(n_workers=-1)["workers"]))
+    slow = next(names)
+
+    def work():
+        if distributed.get_worker().address == slow:
+            time.sleep(0.2)
+
+    with connect(client) as runner:
+        list(run_parallel([partial(call_elsewhere, work)] * 6))
+        futures = [client.submit(work, workers=[slow], key=make_key("work")) for _ in range(2)]
+        client.gather(futures)
+        summary = runner.summarize()
+    assert (summary["tasks"], summary["tasks repeated"], summary["workers lost"]) == (8, 0, 0)
+    assert summary == runner.summarize()  # also after the block
+    assert find_stragglers({"work": {"a": [1.0, 4], "b": [1.2, 4], "c": [4.0, 4]}}) == {"c": 3.33}
+
+
 def test_large_arrays_are_sent_once_and_again_when_they_are_lost(client):
     array = np.ones(1 << 15)
     with connect(client) as runner:
@@ -195,7 +215,7 @@ def test_large_arrays_are_sent_once_and_again_when_they_are_lost(client):
 def test_the_commands_work_on_a_cluster(client, tmp_path):
     X, Y = make_sparse_multilabel(60, 30, 8, 6, 2, random_state=0)
     write(tmp_path / "data.npz", X, Y)
-    shown = {}
+    shown, notes = {}, {}
     for name, words in (("dask", ("--dask", client.scheduler.address)), ("plain", ("--memory", "1G"))):
         model = tmp_path / name
         common = (tmp_path / "data.npz", "--json", *words)
@@ -205,7 +225,8 @@ def test_the_commands_work_on_a_cluster(client, tmp_path):
         results.append(run("audit", *common, "--model", model, "--folds", 2))
         assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
         shown[name] = [result.stdout for result in results]
-    assert json.loads(shown["dask"][0])["workers"] == 2
+        notes[name] = [result.stderr for result in results]
+    assert all(note.startswith("labelgap: Dask cluster: workers 2, workers lost 0, ") for note in notes["dask"])
     assert shown["dask"][1:] == shown["plain"][1:]
 
 
@@ -230,3 +251,92 @@ def test_another_version_on_a_worker_is_one_clear_error(client, monkeypatch):
     monkeypatch.setattr(client, "run", lambda function: {"tcp://a:1": None})
     with pytest.raises(ValueError, match="The worker tcp://a:1 has no labelgap"), connect(client):
         pass
+
+
+def make_blocks(client, form, X):
+    """Return rows in uneven blocks that the client does not hold."""
+    import dask
+    import dask.array
+
+    bounds = [(0, 7), (7, 30), (30, X.shape[0])]
+    parts = [X[a:b] for a, b in bounds]
+    if form == "array":
+        return dask.array.from_array(X.toarray(), chunks=((7, 23, X.shape[0] - 30), (3, X.shape[1] - 3)))
+    if form == "futures":
+        return [client.submit(lambda part: part, part) for part in parts]
+    return [dask.delayed(part) for part in parts]
+
+
+@pytest.mark.parametrize("form", ["array", "futures", "delayed"])
+def test_rows_on_the_cluster_stay_there(form, planted, client, monkeypatch):
+    data = planted(n=60)
+    X = sp.csr_array(np.where(abs(data.X) > 0.5, data.X, 0))
+    fixed = {"loss": "logistic", "max_iter": 1, "tol": 0.0, "dtype": "float64", "random_state": 0}
+    blocks, targets = make_blocks(client, form, X), make_blocks(client, "delayed", sp.csr_array(data.Y))
+    with connect(client):
+        with monkeypatch.context() as patch:
+            patch.setattr("labelgap.kernels.row_shards.RowShards.gather", lambda self: pytest.fail("X came here"))
+            ours = LEML(2, **fixed).fit(blocks, targets)
+            found = ours.predict_topk(blocks, 2)
+        expected = ours.predict_topk(X, 2)
+        np.testing.assert_allclose(ours.decision_function(blocks), ours.decision_function(X), rtol=1e-9)
+    plain = LEML(2, **fixed).fit(X, data.Y)
+    np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
+    np.testing.assert_array_equal(found[0], expected[0])
+    assert ours.n_features_in_ == X.shape[1]
+
+
+def test_methods_without_shards_gather_the_rows(planted, client):
+    data = planted(n=60)
+    blocks = make_blocks(client, "delayed", sp.csr_array(data.X))
+    with connect(client):
+        ours = BinaryRelevance(loss="logistic").fit(blocks, data.Y)
+    plain = BinaryRelevance(loss="logistic").fit(sp.csr_array(data.X), data.Y)
+    np.testing.assert_allclose(ours.coef_, plain.coef_, rtol=1e-5, atol=1e-6)
+
+
+WRONG_BLOCKS = {
+    "width": (lambda X: [X[:30], X[30:, :3]], "Shard 1 has 3 features and shard 0 has 6"),
+    "empty": (lambda X: [X[:30], X[:0], X[30:]], "Shard 1 has no rows; leave it out"),
+    "infinite": (lambda X: [X[:30], X[30:] * np.inf], "Shard 1 contains"),
+    "mixed": (lambda X: [X[:30], X[30:].toarray()], "Shard 1 and shard 0 are not both sparse"),
+    "rows": (lambda X: [X[:30]], "X has 30 rows and Y has 60"),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_BLOCKS)
+def test_wrong_blocks_are_one_clear_error(fault, planted, client):
+    import dask
+
+    data, (spoil, message) = planted(n=60), WRONG_BLOCKS[fault]
+    blocks = [dask.delayed(part) for part in spoil(sp.csr_array(data.X))]
+    model = LEML(2, device="dask")
+    with pytest.raises(ValueError, match=message):
+        model.fit(blocks, data.Y)
+    assert not hasattr(model, "n_labels_")
+
+
+def test_texts_are_vectorized_where_they_are(client, tmp_path, monkeypatch):
+    import dask
+
+    texts = ["cake oven", "cake flour", "steak grill", "grill bacon"] * 5
+    tags = [["baking"], ["baking"], ["meat"], ["meat"]] * 5
+    fixed = {"max_iter": 1, "tol": 0.0, "random_state": 0}
+    plain = Tagger(LEML(2, **fixed)).fit(texts, tags)
+    blocks = [dask.delayed(texts[:7]), dask.delayed(texts[7:])]
+    monkeypatch.setattr("labelgap.kernels.row_shards.RowShards.gather", lambda self: pytest.fail("X came here"))
+    (tmp_path / "posts").mkdir()
+    for number in range(2):
+        lines = ["text,tags", *(f"{text},{tag[0]}" for text, tag in zip(texts, tags))]
+        half = [lines[0], *lines[1 + 10 * number : 11 + 10 * number]]
+        (tmp_path / "posts" / f"{number}.csv").write_text("\n".join(half))
+    with connect(client):
+        ours = Tagger(LEML(2, **fixed)).fit(blocks, tags)
+        found = ours.predict_topk(blocks, 1)[0]
+    np.testing.assert_allclose(ours.decision_function(texts), plain.decision_function(texts), rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found, plain.predict_topk(texts, 1)[0])
+    words = ("--method", "LEML", "--n-components", 2, "--max-iter", 1, "--tol", 0, "--seed", 0)
+    command = ("fit", tmp_path / "posts", "--output", tmp_path / "model", *words)
+    shown = run(*command, "--dask", client.scheduler.address, "--no-calibrate")
+    assert shown.exit_code == 0, shown.output
+    np.testing.assert_allclose(load(tmp_path / "model").idf_, plain.idf_, rtol=1e-12)

@@ -10,9 +10,10 @@ import pytest
 import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from labelgap import LEML
+from labelgap import LEML, load
 from labelgap.cli import app
-from labelgap.datasets import make_sparse_multilabel, read, write
+from labelgap.datasets import make_sparse_multilabel, read, read_records, write
+from labelgap.estimators.tagger import add_counts, count_documents, count_words
 from labelgap.kernels import get_backend
 from labelgap.kernels.mapped import MappedMatrix
 
@@ -108,6 +109,42 @@ def test_a_folder_of_tables_is_a_table(tmp_path):
     fitted = run("fit", tmp_path / "posts", "--output", tmp_path / "model", "--json")
     assert fitted.exit_code == 0, fitted.output
     assert json.loads(fitted.stdout)["rows"] == 24
+
+
+@pytest.mark.parametrize("method", [(), ("--method", "LEML", "--n-components", 2)])
+def test_texts_that_do_not_fit_into_memory_are_read_by_file(method, tmp_path, monkeypatch):
+    """The model is that of one table, and nobody holds all texts."""
+    (tmp_path / "posts").mkdir()
+    lines = ["cake oven flour,baking", "steak grill,meat", "bread oven,baking", "bacon pan,meat;pork"] * 10
+    for number in range(4):
+        part = ["text,tags", *lines[10 * number : 10 * number + 10], *(["rare,odd"] if number == 2 else [])]
+        (tmp_path / "posts" / f"{number}.csv").write_text("\n".join(part))
+    words = ("--seed", 0, "--json", *method)
+    assert run("fit", tmp_path / "posts", "--output", tmp_path / "plain", *words).exit_code == 0
+    monkeypatch.setattr("labelgap.inputs.TEXT_MEMORY", 1 << 20)
+    monkeypatch.setattr(
+        "labelgap.inputs.read_rows", lambda path, **_: read_records(path) if path.is_file() else 1 / 0
+    )
+    fitted = run("fit", tmp_path / "posts", "--output", tmp_path / "model", "--memory", "16M", *words)
+    assert fitted.exit_code == 0, fitted.output
+    ours, plain = load(tmp_path / "model"), load(tmp_path / "plain")
+    assert ours.vocabulary_.tolist() == plain.vocabulary_.tolist()
+    np.testing.assert_allclose(ours.idf_, plain.idf_, rtol=1e-12)
+    texts = ["bread and cake", "a grill"]
+    np.testing.assert_allclose(ours.decision_function(texts), plain.decision_function(texts), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"max_features": 3}, {"words": "hashing", "buckets": 16}, {"ngrams": (1, 2)}]
+)
+def test_counts_of_blocks_add_up_to_those_of_all_texts(options):
+    texts = ["salt pepper salt", "salt and oil", "...", "oil, oil and pepper", "basil"] * 3
+    settings = {"kind": options.get("words", "tfidf"), "ngrams": options.get("ngrams", (1, 1)), "buckets": 16}
+    parts = [count_documents(part, **settings) for part in (texts[:2], texts[2:3], texts[3:])]
+    whole = count_words(texts, **settings, max_features=options.get("max_features"), min_count=2)[0]
+    ours = add_counts(parts, settings["ngrams"], options.get("max_features"), 2)
+    np.testing.assert_array_equal(ours.idf, whole.idf)
+    assert ours.vocabulary is None or ours.vocabulary.tolist() == whole.vocabulary.tolist()
 
 
 def break_width(folder, X, Y):

@@ -137,7 +137,7 @@ def fit(
     with (
         exit_on_error(checkpoint),
         show_progress("Learning …", quiet or json),
-        use_machines(dask, memory) as cluster,
+        use_machines(dask, memory),
     ):
         from labelgap.commands import training
         from labelgap.inputs import TableColumns
@@ -148,7 +148,6 @@ def fit(
             *(method, context.args, min_count, seed, jobs, names, complete, calibrate, aim, test_size or 0.0, vectors)
         )
         values = training.fit(data, columns, output, options, checkpoint=checkpoint)
-        values |= {} if cluster is None else cluster.summarize()
     print_values(values, json)
     if values.get("rows without tags"):
         print_note(training.explain_untagged(values["rows without tags"], complete))

@@ -9,20 +9,29 @@ from __future__ import annotations
 
 import io
 import pickle
+import socket
+import statistics
 import threading
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import numpy as np
 
 from labelgap import __version__
 from labelgap.kernels.dask_backend import MAX_TASK_BYTES, Cluster
-from labelgap.runtime import get_memory_limit, import_optional, limit_memory, offload, threads
+from labelgap.kernels.row_shards import KEY_PREFIX, make_key
+from labelgap.runtime import get_memory_limit, has_memory_limit, import_optional, limit_memory, offload, threads
 
 CONNECT_SECONDS = 5.0
-MAX_ATTEMPTS = 10  # of a task whose workers die
+REACH_SECONDS = 1.0
+MAX_ATTEMPTS = 5  # of a task that was lost with its worker; each of them outlives three deaths
+STRAGGLER_RATIO = 2.0  # of a worker's seconds to those that its tasks take on the median worker
 
 __all__ = ["DaskRunner", "connect"]
 
@@ -68,7 +77,9 @@ def connect(client: Any) -> Iterator[DaskRunner]:
 def _open_client(address: str) -> Any:
     distributed = import_optional("distributed", "dask")
     try:
-        return distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+        client.direct_to_workers = all(map(_can_reach, client.scheduler_info(n_workers=-1)["workers"]))
+        return client
     except (OSError, ValueError) as error:
         raise ConnectionError(
             f"No Dask scheduler answers at {address} ({type(error).__name__}); check the address, which looks like "
@@ -76,11 +87,21 @@ def _open_client(address: str) -> Any:
         ) from None
 
 
+def _can_reach(worker: str) -> bool:
+    """Return whether this process can connect to a worker; if not, arrays travel through the scheduler."""
+    host, port = urlsplit(worker).hostname, urlsplit(worker).port
+    try:
+        with socket.create_connection((host or "", port or 0), timeout=REACH_SECONDS):
+            return True
+    except OSError:
+        return False
+
+
 @contextmanager
 def _use(client: Any) -> Iterator[DaskRunner]:
     check_versions(client)
     runner = DaskRunner(client)
-    with client.as_current(), offload(runner), _explain_lost_scheduler(client):
+    with client.as_current(), runner.watch(), offload(runner), _explain_lost_scheduler(client):
         yield runner
 
 
@@ -117,6 +138,49 @@ def check_versions(client: Any) -> None:
             raise ValueError(f"{name[0].upper()}{name[1:]} has {has}, and this process {__version__}; install that.")
 
 
+def make_watcher() -> Any:
+    """Return a plugin of the scheduler that counts our tasks, their seconds on each worker, and repetitions."""
+    distributed = import_optional("distributed", "dask")
+
+    class Watcher(distributed.diagnostics.plugin.SchedulerPlugin):  # type: ignore[name-defined]
+        name = f"labelgap-{uuid4().hex}"
+
+        def __init__(self) -> None:
+            self.done: Counter[str] = Counter()
+            self.seconds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0]))
+
+        def transition(self, key: Any, start: str, finish: str, *_: Any, **facts: Any) -> None:
+            if finish != "memory" or not str(key).startswith(KEY_PREFIX) or "startstops" not in facts:
+                return
+            self.done[key] += 1
+            times = [part for part in facts["startstops"] or () if part["action"] == "compute"]
+            total = self.seconds[str(key).split("-")[0]][facts["worker"]]
+            total[0] += sum(part["stop"] - part["start"] for part in times)
+            total[1] += 1
+
+    return Watcher()
+
+
+def find_stragglers(seconds: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, float]:
+    """Return the workers that are much slower than the median worker, and how many times.
+
+    ``seconds`` holds the seconds and the number of tasks of each kind on each worker. A worker's tasks would take the
+    median worker the sum over kinds of their number times the median of the mean seconds.
+
+    >>> find_stragglers({"spmm": {"a": [1.0, 2], "b": [1.1, 2], "c": [6.0, 2]}})
+    {'c': 5.45}
+    """
+    spent: Counter[str] = Counter()
+    usual: Counter[str] = Counter()
+    for workers in seconds.values():
+        median = statistics.median(total / count for total, count in workers.values())
+        for worker, (total, count) in workers.items():
+            spent[worker] += total  # type: ignore[assignment]
+            usual[worker] += median * count  # type: ignore[assignment]
+    ratios = {worker: round(total / max(usual[worker], 1e-9), 2) for worker, total in spent.items()}
+    return {worker: ratio for worker, ratio in ratios.items() if ratio > STRAGGLER_RATIO}
+
+
 class DaskRunner:
     """The threads of all workers, each of which runs a task at a time.
 
@@ -131,17 +195,36 @@ class DaskRunner:
         self.size = sum(worker["nthreads"] for worker in info.values())
         self._workers = set(Cluster(client).workers)
         self._n_retries = 0
+        self._last: dict[str, Any] = {}
         self._sent: dict[int, tuple[Any, Any]] = {}
         self._lock = threading.RLock()
+        self._watcher: str | None = None
+
+    @contextmanager
+    def watch(self) -> Iterator[None]:
+        """Count what happens on the cluster in the block, if its scheduler takes plugins."""
+        watcher = make_watcher()
+        with suppress(ValueError, TypeError):  # a scheduler that refuses pickled code
+            self.client.register_plugin(watcher, name=watcher.name)
+            self._watcher = watcher.name
+        try:
+            yield
+        finally:
+            if self._watcher is not None and self.client.status == "running":
+                self._last = self.summarize()
+                self.client.unregister_scheduler_plugin(self._watcher)
+            self._watcher = None
 
     def call(self, task: Callable[[], Any]) -> Any:
         """Return the result of a task on one of the workers; one whose data were lost with a worker runs again."""
         distributed = import_optional("distributed", "dask")
         lost = (distributed.client.FutureCancelledError, distributed.scheduler.KilledWorker)
+        name = _name_task(task)
         for attempt in range(MAX_ATTEMPTS):
             payload, futures = self._pack(task)
             try:
-                return self.client.submit(run_packed, payload, futures, get_memory_limit(), pure=False).result()
+                packed = payload, futures, get_memory_limit() if has_memory_limit() else None
+                return self.client.submit(run_packed, *packed, key=make_key(name)).result()
             except lost:
                 if attempt == MAX_ATTEMPTS - 1 or self.client.status != "running":
                     raise
@@ -175,18 +258,41 @@ class DaskRunner:
         return self._sent[key][1]
 
     def summarize(self) -> dict[str, Any]:
-        """Return the numbers of workers, of workers lost, of tasks that ran again, and the megabytes spilled."""
+        """Return the numbers of workers, of workers lost, of tasks and those that ran again, the megabytes spilled,
+        and the workers that were much slower than the median one, with the ratio.
+        """
+        if self._watcher is None and self._last:  # the block is over
+            return self._last
         info = self.client.scheduler_info(n_workers=-1)["workers"]
         spilled = sum(worker["metrics"].get("spilled_bytes", {}).get("disk", 0) for worker in info.values())
-        return {
+        summary = {
             "workers": len(info),
             "workers lost": len(self._workers - info.keys()),
             "tasks repeated": self._n_retries,
             "megabytes spilled": round(spilled / 1e6, 3),
         }
+        if self._watcher is not None:
+            done, seconds = self.client.run_on_scheduler(partial(read_watcher, name=self._watcher))
+            summary["tasks"] = len(done)
+            summary["tasks repeated"] += sum(done.values()) - len(done)
+            summary["stragglers"] = find_stragglers(seconds)
+        return summary
 
 
-def run_packed(payload: bytes, arrays: list[Any], memory: int) -> Any:
+def read_watcher(dask_scheduler: Any, *, name: str) -> tuple[dict, dict]:
+    """Return the counts and seconds of a watcher, on the scheduler."""
+    watcher = dask_scheduler.plugins[name]
+    return dict(watcher.done), {kind: dict(workers) for kind, workers in watcher.seconds.items()}
+
+
+def _name_task(task: Any) -> str:
+    """Return the name of a function, for Dask's dashboard."""
+    while isinstance(task, partial):
+        task = task.func
+    return getattr(task, "__name__", type(task).__name__).strip("_<>")
+
+
+def run_packed(payload: bytes, arrays: list[Any], memory: int | None) -> Any:
     """Run a task of :class:`DaskRunner` on a worker, on one thread."""
 
     class Unpickler(pickle.Unpickler):

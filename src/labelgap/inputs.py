@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from labelgap.datasets.documents import (
     read_rows,
     split_tag_column,
 )
-from labelgap.datasets.tables import Record, find_column, find_columns, guess_table_format, list_columns
+from labelgap.datasets.tables import Record, find_column, find_columns, guess_table_format, list_columns, list_files
 from labelgap.datasets.tag_columns import choose_form
+from labelgap.datasets.text_files import TextFiles, read_columns
 from labelgap.estimators import MultiLabelEstimator, Tagger, load
 from labelgap.observations import as_labels, encode_tags
-from labelgap.runtime import check_file, progress
+from labelgap.runtime import call_elsewhere, check_file, get_memory_limit, get_runner, progress, run_parallel
 
 # Names of columns that are read if the user names none.
 TEXT_NAMES = (
@@ -143,7 +145,7 @@ class InputData:
     @property
     def is_text(self) -> bool:
         """Whether rows are texts."""
-        return isinstance(self.X, list)
+        return isinstance(self.X, list | TextFiles)
 
     @property
     def ids(self) -> list[Any] | None:
@@ -189,18 +191,24 @@ def load_data(
     min_count: int = 1,
     labels: bool = True,
     form: str = "",
+    by_file: bool = False,
 ) -> InputData:
     """Read a file or a folder of shards; raise ValueError if ``labels`` is true and the table has none.
 
-    ``label_names`` are the labels of a model, and ``form`` is the form of the tags that it was fitted on.
+    ``label_names`` are the labels of a model, and ``form`` is the form of the tags that it was fitted on. With
+    ``by_file``, texts of a large folder stay in their files, and cannot be selected.
     """
     check_file(path, folder=True)
     if guess_table_format(path) is None:
         X, Y, _, names = read(path)
         return InputData(X, Y, names)
-    rows = read_rows(path, delimiter=columns.delimiter, encoding=columns.encoding)
-    columns = find_table_columns(path, rows, columns, labels=labels)
-    texts = join_texts(rows, columns.text_columns)
+    texts: list[str] | TextFiles
+    if by_file and _is_read_by_file(path):
+        rows, columns, texts = _read_by_file(path, columns)
+    else:
+        rows = read_rows(path, delimiter=columns.delimiter, encoding=columns.encoding)
+        columns = find_table_columns(path, rows, columns, labels=labels)
+        texts = join_texts(rows, columns.text_columns)
     if not labels:
         return InputData(texts, None, None, rows, columns)
     if columns.labels:
@@ -218,6 +226,27 @@ def load_data(
         return data
     tags = frozenset(chain.from_iterable(lists))
     return replace(data, tags=tags, unknown_tags=tags - set(names))
+
+
+TEXT_MEMORY = 8  # texts and rows in memory take several times the bytes of their files
+
+
+def _is_read_by_file(path: Path) -> bool:
+    """Return whether a folder of tables is read file by file: on a cluster, and if it may not fit into memory."""
+    files = list_files(path) if path.is_dir() else []
+    n_bytes = sum(file.stat().st_size for file in files)
+    return len(files) > 1 and (get_runner() is not None or TEXT_MEMORY * n_bytes > get_memory_limit())
+
+
+def _read_by_file(path: Path, columns: TableColumns) -> tuple[list[Record], TableColumns, TextFiles]:
+    """Return the labels of all rows of a folder of tables, its columns, and its texts, which stay in their files."""
+    files, options = list_files(path), {"delimiter": columns.delimiter, "encoding": columns.encoding}
+    columns = find_table_columns(path, read_rows(files[0], **options), columns, labels=True)
+    names = [columns.tags] if columns.tags else columns.label_columns
+    tasks = [partial(read_columns, file.absolute(), names, **options) for file in files]
+    parts = list(run_parallel([partial(call_elsewhere, task) for task in tasks]))
+    texts = TextFiles(files, columns.text_columns, list(map(len, parts)), **options)
+    return list(chain.from_iterable(parts)), replace(columns, id=""), texts
 
 
 def find_table_columns(path: Path, rows: Sequence[Record], columns: TableColumns, *, labels: bool) -> TableColumns:

@@ -99,20 +99,33 @@ def exit_on_error(checkpoint: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def use_machines(address: str, memory: int | None) -> Iterator[Any]:
+def use_machines(address: str, memory: int | None) -> Iterator[None]:
     """Do the work of the block on a Dask cluster, if there is an address, and within a memory limit.
 
-    Gives an object that summarizes what happened on the cluster; None without one.
+    A remark at the end says what happened on the cluster.
     """
     from labelgap.runtime import limit_memory
 
     with limit_memory(memory), ExitStack() as stack:
-        runner = None
-        if address:
-            from labelgap.distributed import connect
+        if not address:
+            yield
+            return
+        from labelgap.distributed import connect
 
-            runner = stack.enter_context(connect(address))
-        yield runner
+        runner = stack.enter_context(connect(address))
+        yield
+        print_note(f"Dask cluster: {_describe_cluster(runner.summarize())}.")
+
+
+def _describe_cluster(summary: dict[str, Any]) -> str:
+    """Return the numbers of a cluster's summary as a line.
+
+    >>> _describe_cluster({"workers": 2, "tasks": 9, "stragglers": {"tcp://a:1": 2.5}})
+    'workers 2, tasks 9, slow: tcp://a:1 (2.5 times the median)'
+    """
+    numbers = [f"{name} {value:,}" for name, value in summary.items() if name != "stragglers"]
+    slow = [f"{worker} ({ratio} times the median)" for worker, ratio in summary.get("stragglers", {}).items()]
+    return ", ".join([*numbers, *(["slow: " + ", ".join(slow)] if slow else [])])
 
 
 @contextmanager

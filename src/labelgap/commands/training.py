@@ -71,7 +71,8 @@ def fit(
         columns = replace(columns, text=options.vectors)
     estimator, parameters = _make_named_estimator(options)
     with progress(None, f"Reading {path.name}", 0):
-        data, test = hold_out_rows(load_data(path, columns, min_count=options.min_count), options)
+        by_file = not options.test_size and not options.vectors
+        data, test = hold_out_rows(load_data(path, columns, min_count=options.min_count, by_file=by_file), options)
     model = _prepare_model(estimator, data, options)
     # Words are parsed into parameters, and the number of jobs does not change the result.
     settings = options._asdict() | parameters

@@ -58,6 +58,25 @@ def read_shards(path: PathLike) -> Table:
     return Table(X, Y, header["feature_names"], header["label_names"])
 
 
+def store_rows(blocks: Iterable[sp.csr_array], dtype: Any) -> MappedMatrix:
+    """Write blocks of rows, one in memory at a time, to temporary files; return the mapped matrix of all rows.
+
+    >>> store_rows([sp.csr_array([[1.0, 0.0]]), sp.csr_array([[0.0, 2.0]])], np.float32).toarray()
+    array([[1., 0.],
+           [0., 2.]], dtype=float32)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        writer = _MatrixWriter(Path(folder), "X", dtype)
+        try:
+            for block in blocks:
+                writer.add(block)
+            matrix = open_matrix(Path(folder), "X", writer.finish()["columns"])
+        finally:
+            writer.close()
+        matrix.source = None  # the files stay mapped, and vanish with the matrix
+        return matrix
+
+
 def read_shard_header(folder: PathLike) -> dict[str, Any]:
     """Return the header of a folder of :func:`write_shards`."""
     path = Path(folder) / HEADER

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import update_wrapper
+from functools import update_wrapper, wraps
 from pathlib import Path
 from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -29,14 +29,15 @@ from labelgap.estimators.fit_callbacks import CallbackSupportMixin, with_fit_tas
 from labelgap.estimators.parameters import check_choice, check_dtype, check_k, check_sample_weight
 from labelgap.estimators.scores import Scores, ThresholdedScores
 from labelgap.kernels import Backend, explain_out_of_memory, get_backend
+from labelgap.kernels.row_shards import RowShards, gather_each, list_blocks, map_blocks, start_blocks
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics.batch import Batch
 from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
 from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.observations.frames import read_array
-from labelgap.observations.labels import check_distinct_names
+from labelgap.observations.labels import check_distinct_names, stack_rows
 from labelgap.persistence import write_model
-from labelgap.runtime import n_threads, progress, threads
+from labelgap.runtime import get_runner, n_threads, progress, threads
 
 MIN_DEVICE_ROWS = 64  # of a prediction on a GPU: to copy the factors takes as long as to score so many rows
 
@@ -117,6 +118,20 @@ class if_calibrated:
         return MethodType(self._method, estimator)
 
 
+def over_blocks(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorator of a method of rows: rows on the workers of a Dask cluster are given to it there, block by block."""
+
+    @wraps(method)
+    def call(self: Any, X: Any, *arguments: Any, **options: Any) -> Any:
+        blocks = list_blocks(X)
+        if blocks is None:
+            return method(self, X, *arguments, **options)
+        check_is_fitted(self)
+        return map_blocks(self, method.__name__, blocks, arguments, options)
+
+    return call
+
+
 class Decided(NamedTuple):
     """The scores of rows, which order labels, their decision values, and P(written), None without a calibration."""
 
@@ -135,6 +150,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     about: ClassVar[About]
     _doc_link_module: ClassVar[str] = "labelgap"
     _uses_device: ClassVar[bool] = False  # if False, the parameter ``device`` is deprecated
+    _takes_row_shards: ClassVar[bool] = False  # whether a fit takes rows on workers, which cannot be selected
 
     absent: str = "negative"
     n_jobs: int | None = None
@@ -207,6 +223,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             outcome.report(stacklevel=4)
         return self
 
+    @over_blocks
     def decision_function(self, X: MatrixLike) -> NDArray:
         """Return decision values, an (n, L) array: above 0 exactly for the labels that :meth:`predict` returns.
 
@@ -217,6 +234,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             # The same blocks as in predict: with others, rounding could make the two disagree.
             return self._decisions(self._check_rows(X)).dense()
 
+    @over_blocks
     def predict(self, X: MatrixLike) -> Any:
         """Return the predicted labels, in the container and encoding of the ``Y`` passed to :meth:`fit`.
 
@@ -237,6 +255,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         numbered = [f"label{j}" for j in range(self.n_labels_)]
         return np.asarray(getattr(self, "label_names_in_", numbered), dtype=object)
 
+    @over_blocks
     def predict_topk(
         self, X: MatrixLike, k: int = 5, *, proba: bool = False, meaning: Meaning = "written"
     ) -> tuple[NDArray, NDArray]:
@@ -255,6 +274,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             indices, scores = self._scores(X).topk(int(k))
             return indices, calibration.convert(scores, indices, meaning)
 
+    @over_blocks
     def rank(
         self, X: MatrixLike, k: int, *, meaning: Meaning = "written"
     ) -> tuple[NDArray, NDArray, NDArray[np.float64] | None]:
@@ -287,6 +307,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         return Decided(scores, decisions.decide_rows(scores), probabilities)
 
     @if_calibrated
+    @over_blocks
     def predict_proba(self, X: Any, *, meaning: Meaning = "written") -> NDArray[np.float64]:
         """Return a probability for each row and label, an (n, L) array.
 
@@ -394,6 +415,11 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     def _check_calibrate(self, aim: str, X: Any, *side: Any) -> None:
         """Raise ValueError for an unknown aim, and for data that cannot be split by rows."""
         parse_aim(aim)
+        if list_blocks(X) is not None and self._fits_on_cluster():
+            raise ValueError(
+                "calibrate=True holds rows out, which rows on a Dask cluster cannot be; fit without it, then call "
+                "calibrate(X, Y) with held-out rows."
+            )
         if X is None or any(part is not None for data in side for part in vars(data).values()):
             raise ValueError(
                 "calibrate=True holds rows out, which needs features of rows and excludes graphs, label features and "
@@ -457,6 +483,9 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         return backend if backend.predicts and n >= MIN_DEVICE_ROWS else get_backend()
 
     def _check_rows(self, X: Any, *, reset: bool = False) -> Any:
+        blocks = list_blocks(X)
+        if blocks is not None:
+            return self._check_blocks(blocks, reset=reset)
         # SciPy's products and our kernels both need CSR. Values that overflow are reported as infinity below.
         with np.errstate(over="ignore"):
             return validate_data(
@@ -468,6 +497,21 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
                 accept_large_sparse=True,
                 ensure_all_finite="allow-nan" if self.about.missing_features else True,
             )
+
+    def _check_blocks(self, blocks: list[Any], *, reset: bool) -> Any:
+        """Return validated rows of blocks on a Dask cluster; they come here unless the fit is on the cluster too."""
+        nan = self.about.missing_features
+        shards = RowShards.of(blocks, np.dtype(self.dtype).type, allow_nan=nan)
+        if not (reset and self._fits_on_cluster()):
+            return self._check_rows(shards.gather(), reset=reset)
+        self.n_features_in_ = shards.shape[1]
+        self.__dict__.pop("feature_names_in_", None)
+        return shards
+
+    def _fits_on_cluster(self) -> bool:
+        """Return whether the fit keeps its rows on a Dask cluster."""
+        on_cluster = self.device == "dask" or (self.device == "auto" and get_runner() is not None)
+        return self._takes_row_shards and on_cluster
 
     def _check_common(self) -> None:
         """Raise ValueError for invalid values of the parameters that all estimators share."""
@@ -538,7 +582,10 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         return labels
 
     def _read_labels(self, Y: Any, observed: Any) -> Labels:
-        """Return labels of any form."""
+        """Return labels of any form; those on a Dask cluster come here as patterns."""
+        blocks = list_blocks(Y)
+        if blocks is not None:
+            Y = stack_rows(*gather_each(as_labels, start_blocks(blocks), None, self.absent))
         return as_labels(Y, observed, self.absent)  # type: ignore[arg-type]
 
     def _store_label_names(self, Y: Any) -> None:

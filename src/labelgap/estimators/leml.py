@@ -25,6 +25,7 @@ from labelgap.estimators.low_rank import (
 )
 from labelgap.estimators.parameters import check_choice, check_number, check_sample_weight
 from labelgap.estimators.scores import FactorScores
+from labelgap.kernels.row_shards import RowShards
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives.positive_unlabelled import bind_label_cells
 from labelgap.objectives.problem import (
@@ -144,6 +145,7 @@ class LEML(MultiLabelEstimator):
     )
 
     _uses_device = True
+    _takes_row_shards = True
     _binding = (
         "fit_intercept",
         "kernel",
@@ -319,6 +321,8 @@ class LEML(MultiLabelEstimator):
 
     def _bind(self, X: Any, labels: Labels, side: SideData | None = None) -> BoundData:
         kernels, dtype = self._kernels(), np.dtype(self.dtype).type
+        if self.kernel != "linear" and isinstance(X, RowShards):
+            raise ValueError(f"kernel={self.kernel!r} needs all rows here; pass a matrix, or kernel='linear'.")
         if self.kernel not in ("linear", "precomputed"):
             self.training_rows_ = getattr(self, "training_rows_", X)
             X = self._expand(X)

@@ -178,6 +178,7 @@ class OneClassMF(MultiLabelEstimator):
     )
 
     _uses_device = True
+    _takes_row_shards = True
     _binding = ("fit_intercept", "dtype", "device")  # used by _bind
     feature_factors_: NDArray
     intercept_factors_: NDArray

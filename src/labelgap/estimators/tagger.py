@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +18,8 @@ from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted, has_fit_parameter
 
+from labelgap.datasets.shard_folders import store_rows
+from labelgap.datasets.text_files import TextFiles
 from labelgap.estimators.base import About, MultiLabelEstimator
 from labelgap.estimators.binary_relevance import BinaryRelevance, LinearSide
 from labelgap.estimators.calibrating import calibrate_fitted, make_fold_scorer
@@ -34,12 +37,13 @@ from labelgap.estimators.sources import (
     unpack_source,
     use_source,
 )
+from labelgap.kernels.row_shards import RowShards, gather_each, list_blocks, start_blocks, start_calls, submit_each
 from labelgap.losses import get_loss
 from labelgap.observations import Labels, encode_tags, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.observations.frames import get_frame_package
 from labelgap.portable import TOKEN, plain_text
-from labelgap.runtime import progress
+from labelgap.runtime import call_elsewhere, progress, run_parallel
 
 MIN_CALIBRATED_ROWS = 50  # of a fit that calibrates without being asked to
 MIN_REST = 1e-3  # of the squared length of a text: with less, its other words are too few to fill it
@@ -308,8 +312,11 @@ class Tagger(MultiLabelEstimator):
         """Return the features of validated texts; ``reset`` learns the vocabulary from them."""
         if self.features is not None:
             return self._check_features(X, reset=reset)
+        blocks = list_blocks(X)
         if reset:
-            return self._learn_words(X)
+            return self._learn_words(X) if blocks is None and not isinstance(X, TextFiles) else self._learn_blocks(X)
+        if blocks is not None:
+            X = [text for block in gather_each(_check_texts, start_blocks(blocks)) for text in block]
         vectorizer: TextVectorizer | None = self.__dict__.get("_vectorizer")
         if vectorizer is None or vectorizer.idf is not self.idf_:  # none yet, or that of an earlier fit
             vectorizer = TextVectorizer(tuple(self.ngrams), self.vocabulary_, self.idf_)  # type: ignore[arg-type]
@@ -334,23 +341,61 @@ class Tagger(MultiLabelEstimator):
     def _learn_words(self, X: Any) -> sp.csr_array:
         """Set the vocabulary and the weights of its words from training texts; return their features."""
         texts = _check_texts(X)
+        with self._explain_words():
+            vectorizer, counts = count_words(
+                texts,
+                kind=self.words,
+                ngrams=tuple(self.ngrams),  # type: ignore[arg-type]
+                max_features=self.max_features,
+                min_count=self.min_count,
+                buckets=self.buckets,
+            )
+        self._set_words(vectorizer)
+        return vectorizer.weigh(counts, np.dtype(self.dtype).type)
+
+    def _learn_blocks(self, X: Any) -> Any:
+        """Set the words from blocks of texts, whose document counts are added up; return the features.
+
+        Blocks on a Dask cluster are counted and vectorized there, and their features stay if the fit is there too.
+        Those of files are else in a mapped file.
+        """
+        dtype, on_cluster = np.dtype(self.dtype).type, not isinstance(X, TextFiles) or self._fits_on_cluster()
+        ngrams: tuple[int, int] = tuple(self.ngrams)  # type: ignore[assignment]
+        count = partial(count_documents, kind=self.words, ngrams=ngrams, buckets=self.buckets)
+        if on_cluster:
+            blocks = start_calls(X.blocks) if isinstance(X, TextFiles) else start_blocks(list_blocks(X) or ())
+            counts = gather_each(count, blocks)
+        else:
+            counts = list(
+                run_parallel([partial(call_elsewhere, partial(_read_then, block, count)) for block in X.blocks])
+            )
+        with self._explain_words():
+            vectorizer = add_counts(counts, ngrams, self.max_features, self.min_count)
+        self._set_words(vectorizer)
+        vectorize = partial(vectorizer, dtype=dtype)
+        if on_cluster:
+            shards = RowShards.of(submit_each(vectorize, blocks), dtype)
+            return shards if self._fits_on_cluster() else shards.gather()
+        tasks = [partial(call_elsewhere, partial(_read_then, block, vectorize)) for block in X.blocks]
+        return store_rows(run_parallel(tasks), dtype)
+
+    def _fits_on_cluster(self) -> bool:
+        return self.estimator is not None and self.estimator._fits_on_cluster()
+
+    @contextmanager
+    def _explain_words(self) -> Iterator[None]:
+        """Show progress, and explain texts without words."""
         try:
             with progress(None, f"{type(self).__name__}: words", 0):
-                vectorizer, counts = count_words(
-                    texts,
-                    kind=self.words,
-                    ngrams=tuple(self.ngrams),  # type: ignore[arg-type]
-                    max_features=self.max_features,
-                    min_count=self.min_count,
-                    buckets=self.buckets,
-                )
+                yield
         except ValueError as error:
             raise ValueError(
                 f"X has no words to learn from ({error}); check the texts, or lower min_count={self.min_count}."
             ) from error
+
+    def _set_words(self, vectorizer: TextVectorizer) -> None:
         self._vectorizer, self.vocabulary_, self.idf_ = vectorizer, vectorizer.vocabulary, vectorizer.idf
         self.n_features_in_ = len(vectorizer.idf)
-        return vectorizer.weigh(counts, np.dtype(self.dtype).type)
 
     def _store_label_names(self, Y: Any) -> None:
         super()._store_label_names(Y)
@@ -384,6 +429,11 @@ class Tagger(MultiLabelEstimator):
 
     def _check_calibrate(self, aim: str, X: Any, *side: Any) -> None:
         super()._check_calibrate(aim, X)  # the weights of a side are split by rows
+        if isinstance(X, TextFiles) and self._fits_on_cluster():
+            raise ValueError(
+                "Calibration holds rows out, which rows on a Dask cluster cannot be; fit without it "
+                "(--no-calibrate), then call calibrate(X, Y) with held-out texts."
+            )
 
     def _check_sample_weight(self, sample_weight: Any, n: int) -> NDArray | None:
         """Return validated weights of texts; raise ValueError if the estimator's fit takes none."""
@@ -622,8 +672,66 @@ def count_words(
         counts = counter.fit_transform(texts)
         vocabulary = counter.get_feature_names_out()
     document_counts = np.bincount(counts.indices, minlength=counts.shape[1])
-    idf = 1 + np.log((1 + counts.shape[0]) / (1 + document_counts))
-    return TextVectorizer(ngrams, vocabulary, idf), sp.csr_array(counts)
+    return TextVectorizer(ngrams, vocabulary, _weigh_words(counts.shape[0], document_counts)), sp.csr_array(counts)
+
+
+class WordCounts(NamedTuple):
+    """The words of some texts, how many of the texts have each, and how often they have it; buckets have no words."""
+
+    n_texts: int
+    words: NDArray | None
+    documents: NDArray
+    occurrences: NDArray
+
+
+def count_documents(texts: Any, *, kind: str, ngrams: tuple[int, int], buckets: int) -> WordCounts:
+    """Return the words of some texts, of which a block may have none.
+
+    >>> count_documents(["salt, pepper, salt", "salt"], kind="tfidf", ngrams=(1, 1), buckets=8).documents
+    array([1, 2])
+    """
+    texts, words = _check_texts(texts), None
+    if kind == "hashing":
+        counts = _make_hashing_counter(ngrams, buckets).transform(texts)
+    else:
+        counter = CountVectorizer(**_counter_options(ngrams))
+        try:
+            counts = counter.fit_transform(texts)
+        except ValueError:  # no words
+            none = np.zeros(0, int)
+            return WordCounts(len(texts), np.zeros(0, object), none, none)
+        words = np.asarray(counter.get_feature_names_out(), object)
+    documents = np.bincount(counts.indices, minlength=counts.shape[1])
+    return WordCounts(len(texts), words, documents, np.asarray(counts.sum(axis=0)).ravel().astype(np.int64))
+
+
+def add_counts(
+    parts: Sequence[WordCounts], ngrams: tuple[int, int], max_features: int | None, min_count: int
+) -> TextVectorizer:
+    """Return the vectorizer that :func:`count_words` makes of all texts, from the counts of their blocks."""
+    n = sum(part.n_texts for part in parts)
+    if parts[0].words is None:
+        return TextVectorizer(ngrams, None, _weigh_words(n, sum(part.documents for part in parts)))  # type: ignore
+    words, position = np.unique(np.concatenate([part.words for part in parts]), return_inverse=True)  # type: ignore
+    documents, occurrences = (
+        np.bincount(position, np.concatenate(numbers), len(words)).astype(np.int64)
+        for numbers in ([part.documents for part in parts], [part.occurrences for part in parts])
+    )
+    kept = np.flatnonzero(documents >= min(min_count, n))
+    if max_features is not None:
+        kept = np.sort(kept[(-occurrences[kept]).argsort()[:max_features]])
+    if not len(kept):
+        raise ValueError("no word is in enough of them")
+    return TextVectorizer(ngrams, words[kept], _weigh_words(n, documents[kept]))
+
+
+def _weigh_words(n: int, documents: NDArray) -> NDArray:
+    """Return 1 + ln((1 + n) / (1 + n_w))."""
+    return 1 + np.log((1 + n) / (1 + documents))
+
+
+def _read_then(read: Callable[[], list[str]], function: Callable[[list[str]], Any]) -> Any:
+    return function(read())
 
 
 def _counter_options(ngrams: tuple[int, int]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from labelgap.kernels import loops
 from labelgap.kernels.base import CellLoss, CellModel, Sparse, Targets, Weights
 from labelgap.kernels.elementwise import CompiledLoss
-from labelgap.kernels.mapped import MappedMatrix, transpose_mapped
+from labelgap.kernels.mapped import BLOCK_CELLS, MappedMatrix, make_empty, transpose_mapped
 from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
 
 # The number of ranges never depends on the number of threads, so that rounding does not either.
@@ -141,7 +141,11 @@ def column_sums(A: CSR, values: NDArray) -> NDArray:
 
 def column_squares(A: CSR) -> NDArray:
     """Return Σ_i A_ij² for each column, float64, d×1."""
-    return column_sums(A, A.data.astype(float) ** 2)
+    total, block = np.zeros((A.shape[1], 1)), max(BLOCK_CELLS, A.shape[1])
+    for start in range(0, A.nnz, block):
+        squares = A.data[start : start + block].astype(float) ** 2
+        total[:, 0] += np.bincount(A.indices[start : start + block], squares, A.shape[1])
+    return total
 
 
 def _split_work(work: NDArray, n_ranges: int) -> list[int]:
@@ -174,7 +178,7 @@ def spmm(A: CSR, B: NDArray) -> NDArray:
     """
     B = np.ascontiguousarray(B)
     check_factors(A, None, B)
-    out, width = np.empty((A.shape[0], B.shape[1]), B.dtype), _choose_width(A, B)
+    out, width = make_empty((A.shape[0], B.shape[1]), B.dtype), _choose_width(A, B)
     position = A.indptr[:-1].copy()  # where each row has got to; the bounds themselves may be read-only
     for first in range(0, max(1, len(B)), width):
         loop = partial(loops.spmm, *A.arrays, B, out, position, first, first + width)
@@ -203,7 +207,7 @@ def matmul(A: NDArray, B: NDArray) -> NDArray:
     work = A.shape[0] * A.shape[1] * B.shape[1]
     if work < MIN_SHARED_PRODUCT:
         return A @ B
-    out = np.empty((A.shape[0], B.shape[1]), np.result_type(A, B))
+    out = make_empty((A.shape[0], B.shape[1]), np.result_type(A, B))
     map_ranges(lambda start, stop: np.matmul(A[start:stop], B, out=out[start:stop]), _product_chunks(len(A), work))
     return out
 

@@ -17,7 +17,8 @@ import numpy as np
 
 from labelgap.kernels import base, cpu
 from labelgap.kernels.base import CellModel
-from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedMatrix
+from labelgap.kernels.row_shards import RowShards, get_client, make_key
+from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedGraph, ShardedMatrix
 from labelgap.runtime import import_optional
 
 MAX_TASK_BYTES = 1 << 16  # larger arguments travel from worker to worker instead of through the scheduler
@@ -43,7 +44,7 @@ class Cluster:
             *values,
             workers=[worker],
             allow_other_workers=True,  # if it dies
-            pure=False,
+            key=make_key(getattr(function, "__name__", type(function).__name__).strip("_")),
         )
         return RemoteArray(self, place, future)
 
@@ -217,6 +218,7 @@ class WorkerBackend:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
+        self.places: Sequence[int] = range(len(cluster.workers))
         self._next_place = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -233,8 +235,20 @@ class WorkerBackend:
         self._next_place = 0
 
     def _place(self, function: Callable, *arguments: Any) -> RemoteArray:
-        place, self._next_place = self._next_place, self._next_place + 1
-        return self.cluster.call(place, function, *arguments)
+        place, self._next_place = self.places[self._next_place % len(self.places)], self._next_place + 1
+        # The scheduler keeps the rows that it sends, to give them to another worker if this one dies.
+        with import_optional("dask", "dask").config.set({"distributed.admin.large-graph-warning-threshold": "1TiB"}):
+            return self.cluster.call(place, function, *arguments)
+
+    def adopt(self, shards: RowShards, dtype: Any) -> list[Any]:
+        """Return the blocks of rows, prepared on the workers that have them, where all shards are placed from now."""
+        numbers = {worker: number for number, worker in enumerate(self.cluster.workers)}
+        self.places = [numbers.get(name, i) for i, name in enumerate(shards.find_workers())]
+        self.place_shards()
+        if not shards.sparse:
+            return [self._place(cpu.array, block, dtype) for block in shards.blocks]
+        prepared = [self._place(cpu.prepare, block, dtype) for block in shards.blocks]
+        return [RemoteMatrix(array, fact.shape, fact.nnz) for array, fact in zip(prepared, shards.facts)]
 
     def rows(self, values: Any, dtype: Any) -> RemoteArray:
         return self._place(cpu.array, values, dtype)
@@ -279,25 +293,35 @@ class DaskBackend(ShardedBackend):
     """
 
     def __init__(self, client: Any = None) -> None:
-        distributed = import_optional("distributed", "dask")
-        if client is None:
-            try:
-                client = distributed.default_client()
-            except ValueError:
-                raise ValueError(
-                    "device='dask' needs a Dask client; make one first: dask.distributed.Client(address)."
-                ) from None
-        self.cluster = Cluster(client)
+        self.cluster = Cluster(get_client("device='dask' needs a Dask client") if client is None else client)
+        self._row_bounds: list[tuple[int, int]] = []
         super().__init__(base.get_backend("cpu"), len(self.cluster.workers))
-        self.on_shards = WorkerBackend(self.cluster)  # type: ignore[assignment]
+        self.on_shards: Any = WorkerBackend(self.cluster)
 
     def rows(self, values: Any, dtype: Any) -> ShardedArray:
-        self.on_shards.place_shards()  # type: ignore[attr-defined]
+        if isinstance(values, RowShards):
+            return ShardedArray(self._adopt(values, dtype))
+        self.on_shards.place_shards()
         return super().rows(values, dtype)
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
-        self.on_shards.place_shards()  # type: ignore[attr-defined]
+        if isinstance(matrix, RowShards):
+            return ShardedMatrix(self._adopt(matrix, dtype), matrix, dtype)
+        self.on_shards.place_shards()
         return super().prepare(matrix, dtype)
+
+    def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
+        self.on_shards.place_shards()  # each block where the rows are that it multiplies
+        return super().prepare_graph(matrix, dtype)
+
+    def _adopt(self, shards: RowShards, dtype: Any) -> list[Any]:
+        """Return rows that are on workers as they are; all further rows are split and placed like them."""
+        self._row_bounds = shards.bounds
+        return self.on_shards.adopt(shards, dtype)
+
+    def _bounds(self, n: int) -> list[tuple[int, int]]:
+        known = self._row_bounds
+        return known if known and known[-1][1] == n else super()._bounds(n)
 
     def _spread(self, A: ShardedMatrix, value: Any) -> list[Any]:
         return super()._spread(A, self.cluster.share(value))

@@ -18,10 +18,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.kernels import loops
-from labelgap.runtime import get_memory_limit, map_ranges
+from labelgap.runtime import get_memory_limit, has_memory_limit, map_ranges
 
 PARTS = ("data", "indices", "indptr")
 BLOCK_CELLS = 1 << 22  # of a mapped matrix that are counted at a time
+LARGE_SHARE = 16  # an array of more than 1/16 of a memory limit is mapped
 MAX_BANDS = 256  # of columns; each takes a pass over the matrix
 
 
@@ -119,6 +120,18 @@ def _make_temporary(folder: str | None, size: int, dtype: Any) -> NDArray:
     writable = folder is not None and os.access(folder, os.W_OK)
     with tempfile.TemporaryFile(dir=folder if writable else None) as stream:
         return np.asarray(np.memmap(stream, dtype, "w+", shape=(size,))) if size else np.empty(0, dtype)
+
+
+def make_empty(shape: tuple[int, int], dtype: Any) -> NDArray:
+    """Return an array of any numbers; if it takes a large part of a memory limit, in a file that vanishes with it.
+
+    >>> make_empty((2, 3), np.float32).shape
+    (2, 3)
+    """
+    size = shape[0] * shape[1]
+    if not has_memory_limit() or LARGE_SHARE * size * np.dtype(dtype).itemsize <= get_memory_limit():
+        return np.empty(shape, dtype)
+    return _make_temporary(None, size, dtype).reshape(shape)
 
 
 def split_rows_evenly(n: int, n_ranges: int) -> list[tuple[int, int]]:

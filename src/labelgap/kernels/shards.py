@@ -176,9 +176,9 @@ def _add_shards(parts: Sequence[Any]) -> Any:
 
 
 class ShardedMatrix:
-    """Prepared sparse matrix of row blocks, or the transpose of one; ``rows`` is the SciPy matrix of all rows."""
+    """Prepared sparse matrix of row blocks, or the transpose of one; ``rows`` is the matrix that it was made of."""
 
-    def __init__(self, blocks: Sequence[Any], rows: sp.csr_array, dtype: Any, *, transposed: bool = False) -> None:
+    def __init__(self, blocks: Sequence[Any], rows: Any, dtype: Any, *, transposed: bool = False) -> None:
         self.blocks, self.rows, self.dtype, self.transposed = list(blocks), rows, dtype, transposed
         self.shape = rows.shape[::-1] if transposed else rows.shape
         self.nnz = sum(block.nnz for block in self.blocks)
@@ -270,7 +270,8 @@ class ShardedBackend:
 
     def gram(self, B: Any) -> Any:
         if isinstance(B, ShardedMatrix) and B.transposed:  # between all pairs of rows: for few rows
-            return self.inner.gram(self.inner.transpose(self.inner.prepare(B.rows, B.dtype)))
+            rows = B.rows.gather() if hasattr(B.rows, "gather") else B.rows
+            return self.inner.gram(self.inner.transpose(self.inner.prepare(rows, B.dtype)))
         if isinstance(B, ShardedArray | ShardedMatrix):
             return _add_shards([self.on_shards.gram(block) for block in B.blocks])
         return self.inner.gram(B)

@@ -22,6 +22,7 @@ from labelgap.kernels import (
     matmul_t,
     namespace,
 )
+from labelgap.kernels.row_shards import RowShards
 from labelgap.runtime import get_memory_limit
 from labelgap.solvers.base import Array, LinearMap
 
@@ -181,7 +182,7 @@ class Features:
     is_identity = False
 
     def __init__(self, X: Any, backend: Backend, dtype: Any, *, constant: bool = False) -> None:
-        sparse = sp.issparse(X)
+        sparse = X.sparse if isinstance(X, RowShards) else sp.issparse(X)
         self.kernels, self.dtype, self.constant, self.sparse = backend, dtype, bool(constant), sparse
         self.matrix: Any = (backend.prepare if sparse else backend.rows)(X, dtype)
         self._times: Any = backend.spmm if sparse else backend.matmul

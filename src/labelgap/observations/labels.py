@@ -484,17 +484,17 @@ def select_labels(labels: Labels, columns: Sequence[int] | NDArray) -> Labels:
     return Labels.of_patterns(labels.positives[:, columns], known, labels.container)
 
 
-def stack_rows(first: Labels, second: Labels) -> Labels:
-    """Return the rows of both labels below each other, in the format of the first.
+def stack_rows(first: Labels, *others: Labels) -> Labels:
+    """Return the rows of all labels below each other, in the format of the first.
 
     >>> stack_rows(Labels([[1, 0]]), Labels([[np.nan, 1]])).toarray()
     array([[ 1.,  0.],
            [nan,  1.]])
     """
-    known = None
-    if first.known is not None or second.known is not None:
-        known = sp.csr_array(sp.vstack([_known_pattern(first), _known_pattern(second)]))
-    positives = sp.csr_array(sp.vstack([first.positives, second.positives]))
+    known, parts = None, [first, *others]
+    if any(part.known is not None for part in parts):
+        known = sp.csr_array(sp.vstack(list(map(_known_pattern, parts))))
+    positives = sp.csr_array(sp.vstack([part.positives for part in parts]))
     return Labels.of_patterns(positives, known, first.container)
 
 

@@ -65,6 +65,15 @@ def get_memory_limit() -> int:
     return _memory_limit.get() or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def has_memory_limit() -> bool:
+    """Return whether a block of :func:`limit_memory` limits the memory.
+
+    >>> has_memory_limit()
+    False
+    """
+    return _memory_limit.get() is not None
+
+
 @contextmanager
 def limit_memory(n_bytes: int | None) -> Iterator[None]:
     """Size blocks and intermediate results in the block for so many bytes; None sets no limit.
