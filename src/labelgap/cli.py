@@ -101,7 +101,7 @@ def fit(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     id_column: IdColumn = "",
-    method: Method = "auto",
+    method: Method = "",
     complete: Annotated[
         bool, typer.Option("--complete", help="Treat a tag that is not written as a no, not as forgotten.")
     ] = False,
