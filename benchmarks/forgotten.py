@@ -83,7 +83,7 @@ def by_cleanlab(Y: sp.csr_array, probabilities: NDArray) -> NDArray | None:
 
 
 class Figures(NamedTuple):
-    """What one ranking of one draw reached: the precision of the first cells, areas of all tags and of bands, cost."""
+    """What one ranking of a draw reached: the precision of the first cells, areas of all tags and of bands, cost."""
 
     first: float
     areas: list[float]

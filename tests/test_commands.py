@@ -106,6 +106,17 @@ def test_fit_says_what_it_did(folder):
     assert model.label_names_in_.tolist() == NAMES
 
 
+def test_fit_with_auto_blends_and_propensities_are_options(folder):
+    arguments = ["fit", folder / "posts.csv", "--text", "title,body", "--tags", "tags", "--output", folder / "auto"]
+    as_json(*arguments, "--method", "auto", "--budget", 20, "--seed", 0, "--no-calibrate")
+    model = load(folder / "auto")
+    assert type(model.estimator).__name__ == "AutoLabeler"
+    assert (model.estimator.budget, model.estimator.random_state) == (20, 0)
+    assert model.model_.members_
+    as_json(*arguments, "--method", "OneClassMF", "--n-components", 2, "--propensity", "counts")
+    assert load(folder / "auto").estimator.propensity == "counts"
+
+
 def test_predict_takes_raw_text(folder):
     write_records(folder / "new.csv", ["title", "body"], [["Bacon", "on the grill"], ["A cake", "flour, oven"]])
     shown = labelgap("predict", folder / "new.csv", "--model", folder / "model", "--top", 1, "--json")

@@ -652,3 +652,41 @@ def test_probabilities_of_a_search_need_no_further_fit(data, monkeypatch):
     probabilities = model.predict_proba(X)
     assert ((probabilities >= 0) & (probabilities <= 1)).all()
     assert np.corrcoef(probabilities.ravel(), model.best_estimator_.decision_function(X).ravel())[0, 1] > 0.5
+
+
+def test_powers_of_frequencies_are_candidates_after_the_path(data):
+    X, Y, _ = data
+    model = make(frequency_powers=[0.0, 0.15, 0.3]).fit(X, Y)
+    path = {row["params"]["frequency_power"] for row in model.table_ if row["warm"]}
+    tried = {row["params"]["frequency_power"] for row in model.table_ if not row["warm"]}
+    assert path == {0.15}
+    assert {0.0, 0.15, 0.3} >= tried > {0.15}
+    best = max((row for row in model.table_ if not row["warm"]), key=lambda row: row["score"])
+    assert model.best_estimator_.frequency_power == best["params"]["frequency_power"]
+    scales = getattr(model.best_estimator_, "label_scales_", np.ones((L, 1)))
+    counts = Y.sum(axis=0)
+    expected = ((counts + 1) / (counts @ (counts + 1) / counts.sum())) ** model.best_params_["frequency_power"]
+    np.testing.assert_allclose(scales.ravel(), expected)
+
+
+def test_a_spent_budget_leaves_one_candidate(data):
+    X, Y, _ = data
+    model = make(budget=1e-9).fit(X, Y)
+    assert [row["warm"] for row in model.table_] == [True, False]
+    assert len(make(budget=1e9).fit(X, Y).table_) == len(make().fit(X, Y).table_) > 2
+    with pytest.raises(ValueError, match="budget=0 is not a duration"):
+        make(budget=0).fit(X, Y)
+
+
+def test_given_rows_are_held_out(data):
+    X, Y, _ = data
+    parts = [np.arange(20), np.arange(20, 45)]
+    model = make(hold_out=parts, weights=[0.1], alphas=[0.3], tol=0.0).fit(X, Y)
+    assert [part.rows.tolist() for part in model.held_out_] == [part.tolist() for part in parts]
+    alone = OneClassMF(3, dtype="float64", random_state=0, n_jobs=1, tol=0.0).set_params(**model.best_params_)
+    for part in parts:
+        rest = np.setdiff1d(np.arange(N), part)
+        scores = alone.fit(X[rest], Y[rest]).decision_function(X[part])
+        np.testing.assert_allclose(
+            next(it for it in model.held_out_ if it.rows[0] == part[0]).scores.dense(), scores, atol=1e-8
+        )

@@ -105,7 +105,7 @@ def fit(
     delimiter: Delimiter = None,
     encoding: Encoding = None,
     id_column: IdColumn = "",
-    method: Method = "auto",
+    method: Method = "",
     complete: Complete = False,
     calibrate: Calibrate = True,
     aim: Aim = "f1",

@@ -116,7 +116,10 @@ Encoding = Annotated[
 IdColumn = Annotated[
     str, typer.Option("--id", help="Column that identifies a row (default: the column id, if there is one).")
 ]
-Method = Annotated[str, typer.Option(help="Name of a method, as `labelgap methods` lists it.")]
+Method = Annotated[
+    str,
+    typer.Option(help="Name of a method, as `labelgap methods` lists it, or auto: several are compared and blended."),
+]
 MinCount = Annotated[int, typer.Option(min=1, help="Ignore tags that occur in fewer rows.")]
 Jobs = Annotated[int | None, typer.Option(help="Number of threads (default: all cores).")]
 Dask = Annotated[

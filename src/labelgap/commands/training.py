@@ -52,7 +52,7 @@ class MethodOptions(NamedTuple):
     vectors: str = ""
 
 
-AUTO = "auto"  # the method that suits the labels
+AUTO = "auto"  # the short name of AutoLabeler
 
 
 def fit(
@@ -122,11 +122,11 @@ def describe_test(model: Any, test: InputData) -> dict[str, Any]:
 
 
 def _make_named_estimator(options: MethodOptions) -> tuple[MultiLabelEstimator | None, dict[str, Any]]:
-    """Return the estimator that --method names, or None for "auto", and the parameters from further options."""
-    if options.method.lower() == AUTO and not options.words:
+    """Return the estimator that --method names, or None without one, and the parameters from further options."""
+    if not options.method and not options.words:
         return None, {}
     # Without --method, further options are those of one-vs-all.
-    cls = find_class("BinaryRelevance" if options.method.lower() == AUTO else options.method)
+    cls = find_class(options.method or "BinaryRelevance")
     parameters = parse_options(cls, options.words, options.names)
     return make_estimator(cls, parameters, options), parameters
 
@@ -299,6 +299,7 @@ def find_class(name: str) -> type[MultiLabelEstimator]:
     labelgap.inputs.WrongOption: --method LEMN is not known; did you mean LEML? ...
     """
     classes = {known.lower(): cls for known, cls in list_classes().items()}
+    classes[AUTO] = classes["autolabeler"]
     if name.lower() not in classes:
         similar = difflib.get_close_matches(name.lower(), classes, 3)
         hint = f"did you mean {' or '.join(classes[known].__name__ for known in similar)}? " if similar else ""

@@ -1,12 +1,12 @@
 """P(label is written) given the row's other labels: how many are written, and how many its features promise.
 
-A row with no written label, whose features promise one, has probably lost it; a row with its usual number of labels has
-probably lost none. The other labels t of a cell are counted without the cell itself, so that
+A row with no written label, whose features promise one, has probably lost it; a row with its usual number of labels
+has probably lost none. The other labels t of a cell are counted without the cell itself, so that
 
     logit f(cell | t) = a_t + b_t · logit f + e_t · log(expected others + 0.3),
 
-fitted for each t on all cells, uses nothing of the cell's own label. If only rows with a written label were collected,
-an absent cell has t ≥ 1, and the curves of t ≥ 1 do not notice the selection.
+fitted for each t on all cells, uses nothing of the cell's own label. If only rows with a written label were
+collected, an absent cell has t ≥ 1, and the curves of t ≥ 1 do not notice the selection.
 """
 
 from __future__ import annotations

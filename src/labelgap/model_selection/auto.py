@@ -23,6 +23,7 @@ from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOu
 from labelgap.estimators.parameters import check_number, check_propensity
 from labelgap.estimators.scores import BlockScores, Scores, split_rows
 from labelgap.kernels import Backend
+from labelgap.metrics.at_k import PSPrecisionAtK
 from labelgap.model_selection.one_class_cv import OneClassMFCV
 from labelgap.observations import Labels
 from labelgap.observations.arguments import RandomSeed
@@ -367,7 +368,7 @@ class MemberSearch:
         seeded = jobs | {"random_state": self.options["random_state"]}
         complete = self.labels.complete
         weights, powers = WEIGHTS_UNLABELLED, FREQUENCY_POWERS
-        one_class = OneClassMFCV(n_splits=1, weights=weights, frequency_powers=powers, **seeded)
+        one_class = OneClassMFCV(weights=weights, frequency_powers=powers, metric=self._list_metrics(), **seeded)
         yield Candidate("one-class", one_class, idf, "unlabelled")
         yield Candidate("neighbours", LabelKNN(40, **seeded), idf=True in self.rows)
         if n <= MAX_KERNEL_ROWS and d <= MAX_KERNEL_FEATURES:
@@ -375,10 +376,17 @@ class MemberSearch:
             for alpha in (0.1, 1.0):
                 yield Candidate(f"kernel, alpha {alpha:g}", LEML(rank, alpha=alpha, kernel="rbf", **seeded))
         if complete:
-            yield Candidate("one-vs-all, squared hinge", BinaryRelevance(**jobs), idf)
+            yield Candidate("one-vs-all, squared hinge", BinaryRelevance(propensity=self.propensity, **jobs), idf)
         elif min(self.labels.shape[1], d) > 1:
             yield Candidate("low rank", LEML(**seeded), idf)
         yield Candidate("trees", FastXML(**seeded), False)
+
+    def _list_metrics(self) -> list[Any]:
+        """Return the metrics of searches: P@1, P@3 and P@5, or PSP@k with propensities."""
+        depths = [min(k, self.labels.shape[1]) for k in DEPTHS]
+        if self.propensity is None:
+            return [f"P@{k}" for k in depths]
+        return [PSPrecisionAtK(k, self.propensity) for k in depths]
 
     def _try(self, candidate: Candidate, required: bool = False) -> None:
         """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
