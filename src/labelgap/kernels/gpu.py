@@ -340,7 +340,7 @@ class TorchBackend(ArrayBackend):
         columns = torch.gather(columns, 1, order)
         return columns, torch.gather(scores, 1, columns)
 
-    def product_topk(self, A: TorchCSR, B: TorchCSR, k: int) -> tuple[Any, Any]:  # type: ignore[override]
+    def product_topk(self, A: TorchCSR, B: TorchCSR, k: int) -> tuple[Any, Any]:
         """The columns that occur are few if the rows are those of a cluster; only these are dense."""
         torch = self.torch
         names, columns = torch.unique(torch.cat([A.indices, B.indices]), return_inverse=True)
