@@ -710,7 +710,7 @@ def add_counts(
     n = sum(part.n_texts for part in parts)
     if parts[0].words is None:
         return TextVectorizer(ngrams, None, _weigh_words(n, sum(part.documents for part in parts)))  # type: ignore
-    words, position = np.unique(np.concatenate([part.words for part in parts]), return_inverse=True)  # type: ignore
+    words, position = np.unique(np.concatenate([part.words for part in parts]), return_inverse=True)
     documents, occurrences = (
         np.bincount(position, np.concatenate(numbers), len(words)).astype(np.int64)
         for numbers in ([part.documents for part in parts], [part.occurrences for part in parts])
