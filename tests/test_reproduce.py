@@ -350,6 +350,38 @@ def test_all_goes_on_with_the_next_fit_after_a_kill(tmp_path, monkeypatch, count
 VERSION = "0123456789ab"
 
 
+def test_penalties_of_larger_ranks_are_those_of_the_smallest(monkeypatch, tiny, only_bibtex):
+    searched, real = [], paper_methods.choose
+    monkeypatch.setattr(paper_methods, "choose", lambda model, *rest: searched.append(model) or real(model, *rest))
+    run_study = study.Study(RunOptions())
+    ranks = [Setting("bibtex", "LEML", "squared", k_ratio=ratio) for ratio in (0.6, 0.4, 0.2)]
+    chosen = [run_study.measure(setting, 0).params for setting in ranks]
+    assert len(searched) == 1
+    assert searched[0].n_components == ranks[2].rank(10**6, tiny.n_labels)
+    assert chosen[0] == chosen[1] == chosen[2]
+
+
+def test_settings_that_count_empty_rows_otherwise_share_a_fit(monkeypatch, counted):
+    setting = Setting("bibtex", "LEML", "squared", k_ratio=0.2)
+    twin = replace(setting, empty="zero")
+    monkeypatch.setattr(study, "_list_published_settings", lambda: {setting, twin})
+    run_study = study.Study(RunOptions())
+    both = [run_study.measure(one, 0).metrics for one in (setting, twin)]
+    assert len(counted) == 1
+    assert all(both[0][name] >= both[1][name] for name in both[0])
+
+
+def test_numbers_that_are_missed_are_shown_on_random_splits(tmp_path, counted):
+    arguments = (*ALL, "--folder", tmp_path)
+    assert reproduce(*arguments).exit_code == 0
+    assert "random split" not in (tmp_path / "README.md").read_text()
+    assert reproduce(*arguments, "--random-splits", "--seeds", 2).exit_code == 0
+    assert len(counted) == 4 + 2 * 4
+    lines = [line for line in (tmp_path / "README.md").read_text().splitlines() if "| leml/table-12 |" in line]
+    assert "| 84 | 4 |  | " in lines[0]
+    assert "on 2 random splits of the same sizes, " in (tmp_path / "README.md").read_text()
+
+
 def test_fits_of_older_code_count_and_are_marked(tmp_path, monkeypatch, counted):
     result = reproduce(*ALL, "--folder", tmp_path)
     assert result.exit_code == 0, result.output
