@@ -310,11 +310,14 @@ def test_loops_over_cells_are_sums_and_products(name):
     targets, scores, (values, slopes, curvature) = cells(loss, np.random.default_rng(0))
     found, first, second = np.ones(4), np.empty((7, 4)), np.empty((7, 4))
     weights = np.linspace(0, 2, 7)
-    add_column_values(CompiledLoss(loss), targets, scores, weights, found)
-    write_column_model(CompiledLoss(loss), targets, scores, weights, first, second)
-    np.testing.assert_allclose(found, 1 + weights @ values)
-    np.testing.assert_allclose(first, weights[:, None] * slopes, atol=1e-15)
-    np.testing.assert_allclose(second, weights[:, None] * curvature, atol=1e-15)
+    positive_weights = np.linspace(0.5, 3, 4)
+    units = weights[:, None] * np.where(targets > loss.negative, positive_weights, 1.0)
+    weighting = (weights, loss.negative, positive_weights)
+    add_column_values(CompiledLoss(loss), targets, scores, *weighting, found)
+    write_column_model(CompiledLoss(loss), targets, scores, *weighting, first, second)
+    np.testing.assert_allclose(found, 1 + (units * values).sum(axis=0))
+    np.testing.assert_allclose(first, units * slopes, atol=1e-15)
+    np.testing.assert_allclose(second, units * curvature, atol=1e-15)
 
 
 def test_loops_over_rows_are_products():

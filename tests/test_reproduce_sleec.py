@@ -242,7 +242,7 @@ def small(monkeypatch, tiny):
     list_experiments()  # registers every method
     monkeypatch.delitem(paper_methods.METHODS, "FastXML")
     monkeypatch.setattr(study, "load_dataset", lambda name: tiny)
-    monkeypatch.setattr(sleec_tables, "LOCAL_ALPHAS", [10.0, 0.1])
+    monkeypatch.setattr(sleec_tables, "LEML_ALPHAS", [10.0, 0.1])
     monkeypatch.setattr(sleec_tables, "KNN_NEIGHBORS", [1, 5])
     monkeypatch.setattr(paper_methods, "LEML_ALPHAS", [10.0, 0.1])
 
@@ -328,7 +328,7 @@ def test_knn_is_one_function_under_two_names_with_its_voters_validated():
 
 
 def test_local_leml_has_the_clusters_of_sleec_and_a_validated_penalty(monkeypatch, tiny):
-    monkeypatch.setattr(sleec_tables, "LOCAL_ALPHAS", [1e6, 0.1])
+    monkeypatch.setattr(sleec_tables, "LEML_ALPHAS", [1e6, 0.1])
     task = make_task(tiny, dataset="eurlex")
     sleec, (local, params, _) = sleec_tables.fit_sleec(task).estimator, sleec_tables.fit_local_leml(task)
     assert params == {"alpha": 0.1}

@@ -717,12 +717,12 @@ def add_counts(
         np.bincount(position, np.concatenate(numbers), len(words)).astype(np.int64)
         for numbers in ([part.documents for part in parts], [part.occurrences for part in parts])
     )
-    kept = np.flatnonzero(documents >= min(min_count, n))
+    frequent = np.flatnonzero(documents >= min(min_count, n))
     if max_features is not None:
-        kept = np.sort(kept[(-occurrences[kept]).argsort()[:max_features]])
-    if not len(kept):
+        frequent = np.sort(frequent[(-occurrences[frequent]).argsort()[:max_features]])
+    if not len(frequent):
         raise ValueError("no word is in enough of them")
-    return TextVectorizer(ngrams, words[kept], _weigh_words(n, documents[kept]))
+    return TextVectorizer(ngrams, words[frequent], _weigh_words(n, documents[frequent]))
 
 
 def _weigh_words(n: int, documents: NDArray) -> NDArray:

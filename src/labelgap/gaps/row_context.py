@@ -45,10 +45,10 @@ def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64]) -> NDArray[np.floa
     design = np.column_stack([np.ones(len(f)), logits, np.log(np.maximum(expected, 0.0) + EXPECTED_OFFSET)])
     adjusted = f.copy()
     for t in range(MAX_OTHERS + 1):
-        mine = np.flatnonzero(others == t)
-        absent = mine[~cells.positive[mine]]
+        selected = np.flatnonzero(others == t)
+        absent = selected[~cells.positive[selected]]
         if len(absent):
-            theta = _fit_logits(design[mine], cells.positive[mine], cells.weights[mine])
+            theta = _fit_logits(design[selected], cells.positive[selected], cells.weights[selected])
             adjusted[absent] = _sigmoid(design[absent] @ theta)
     return adjusted
 

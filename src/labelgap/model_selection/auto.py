@@ -71,7 +71,7 @@ class Scored(NamedTuple):
     fitted: MultiLabelEstimator | None = None
 
 
-class Probe(NamedTuple):
+class TimedFit(NamedTuple):
     """The seconds and the score of a fit on few rows."""
 
     seconds: float
@@ -473,7 +473,7 @@ class MemberSearch:
         """Return the seconds until the deadline, less those of the last fit of all candidates so far."""
         return self.deadline - time.perf_counter() - sum(scored.seconds for scored in self.scored)
 
-    def _probe(self, candidate: Candidate, share: int) -> Probe:
+    def _probe(self, candidate: Candidate, share: int) -> TimedFit:
         """Return the seconds and the score of a fit on one of ``share`` rows; the rows of a fold are scored."""
         n, start, X = len(self.labels), time.perf_counter(), self.rows[candidate.idf]
         others = np.setdiff1d(np.arange(n), self.folds[0])
@@ -483,7 +483,7 @@ class MemberSearch:
         seconds = time.perf_counter() - start
         held_out = self.folds[0][:MAX_PROBE_HELD_OUT]
         judge = Judge(self.labels, [held_out], self.propensity, self.kernels)
-        return Probe(seconds, judge.score(model._scores(X[held_out]).dense()))
+        return TimedFit(seconds, judge.score(model._scores(X[held_out]).dense()))
 
     def _blend(self) -> Found:
         """Return the blend: the best candidate, and others while they raise the score."""

@@ -504,14 +504,14 @@ class OneClassMFCV(DelegatingSearch):
 
     def _make_splits(self, data: BoundData, X: Any, metrics: tuple[Metric, ...]) -> Iterator[Split]:
         """Yield the splits."""
-        given = None if isinstance(self.hold_out, str) else list(self.hold_out)
-        by_rows = X is not None if self.hold_out == "auto" else given is not None or self.hold_out == "rows"
+        splits = None if isinstance(self.hold_out, str) else list(self.hold_out)
+        by_rows = X is not None if self.hold_out == "auto" else splits is not None or self.hold_out == "rows"
         if by_rows and X is None:
             raise ValueError("hold_out='rows' needs the features of new rows; pass X, or hold_out='positives'.")
         rng = check_random_state(self.random_state)
-        rows = self._draw_rows(len(data.labels), rng) if given is None else iter(given)
+        rows = self._draw_rows(len(data.labels), rng) if splits is None else iter(splits)
         split_rows = (self._hold_out_rows(data, X, metrics, held_out) for held_out in rows)
-        for _ in range(self.n_splits if given is None else len(given)):
+        for _ in range(self.n_splits if splits is None else len(splits)):
             split = next(split_rows) if by_rows else self._hold_out_positives(data, metrics, rng)
             if split.scorer.held_out.positives.nnz == 0:
                 raise ValueError(

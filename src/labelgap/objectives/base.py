@@ -66,7 +66,8 @@ class Ridge(Quadratic):
         offset = W if self.center is None else W - self.center
         alpha = self.alpha if np.ndim(self.alpha) == 0 else namespace(W).astype(self.alpha, W.dtype)
         gradient = alpha * offset
-        forms = Kronecker(self.alpha), RowHessians(self.alpha)
+        by_rows = np.shape(alpha) in ((), (W.shape[0], 1))  # others do not commute with rotations
+        forms = Kronecker(self.alpha), RowHessians(self.alpha) if by_rows else None
         return Model(0.5 * inner(gradient, offset), gradient, lambda S: alpha * S, *forms)
 
 

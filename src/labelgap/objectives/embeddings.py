@@ -185,7 +185,8 @@ class NormalEquations:
     ) -> tuple[Array, bool]:
         xp = namespace(right)
         tiny = float(xp.finfo(right.dtype).smallest_normal)
-        inverse = xp.astype(1 / xp.clip(weight * features.column_squares() + ridge, tiny), right.dtype)
+        scale = weight * features.column_squares() + ridge
+        inverse = 1 / max(scale, tiny) if np.ndim(scale) == 0 else xp.astype(1 / xp.clip(scale, tiny), right.dtype)
 
         def product(P: Array) -> Array:
             image = features.t_times(features.times(P)) * float(weight)  # the identity returns P itself
