@@ -195,9 +195,8 @@ def solve_rows(hessians: RowHessians, basis: Array, R: Array, tol: float, max_it
     In the eigenvectors of M, or without M in those of ``basis``, the diagonals are most of the Hessians. The CPU
     backend solves row by row, other backends take each step for all rows.
     """
-    xp = namespace(R)
-    m, Q = eigh(xp.astype(basis if hessians.M is None else hessians.M, xp.float64))
-    m, Q = xp.astype(0.0 * m if hessians.M is None else m, R.dtype)[None, :], xp.astype(Q, R.dtype)
+    m, Q = _diagonalize(basis if hessians.M is None else hessians.M, R.dtype)
+    m = 0.0 * m if hessians.M is None else m
     cells, rotated = [part._replace(H=matmul(part.H, Q)) for part in hessians.cells], matmul(R, Q)
     joined = _join_cells(cells) if isinstance(R, np.ndarray) else None
     if joined is None:
@@ -210,6 +209,23 @@ def solve_rows(hessians: RowHessians, basis: Array, R: Array, tol: float, max_it
         x, *outcome = kernels.solve_rows(*joined[1:], (m[0], weights, ridge), rotated, tol, max_iter)
         solution = CGResult(x, rotated, *outcome)
     return solution._replace(x=matmul(solution.x, Q.T), residual=matmul(solution.residual, Q.T))
+
+
+MAX_OFF_DIAGONAL = 16  # of a matrix that counts as diagonal, in units of rounding, relative to its trace
+
+
+def _diagonalize(M: Array, dtype: object) -> tuple[Array, Array]:
+    """Return the eigenvalues, (1, k), and eigenvectors of M; the identity if M is diagonal already.
+
+    Rounding alone would choose among the eigenvectors of equal eigenvalues, as those of orthonormal factors.
+    """
+    xp = namespace(M)
+    M = xp.astype(M, xp.float64)
+    m, Q = xp.linalg.diagonal(M), xp.eye(M.shape[0], dtype=xp.float64, device=getattr(M, "device", None))
+    off = xp.max(xp.abs(M - Q * m[None, :]))
+    if not bool(off <= MAX_OFF_DIAGONAL * xp.finfo(dtype).eps * xp.sum(m)):
+        m, Q = eigh(M)
+    return xp.astype(m, dtype)[None, :], xp.astype(Q, dtype)
 
 
 def _join_cells(parts: list[CellHessians]) -> CellHessians | None:
