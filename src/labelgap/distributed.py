@@ -61,7 +61,8 @@ def connect(client: Any) -> Iterator[DaskRunner]:
     --------
     >>> import labelgap
     >>> from dask.distributed import Client
-    >>> with Client(n_workers=1, processes=False, dashboard_address=":0") as client, connect(client) as runner:
+    >>> options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    >>> with Client(**options) as client, connect(client) as runner:
     ...     model = labelgap.BinaryRelevance().fit([[1.0], [0.0]], [[1], [0]])
     ...     runner.size
     1

@@ -467,4 +467,19 @@ def _reciprocal(roots: Any, dtype: Any) -> Any:
 
 def eigh(A: Any) -> tuple[Any, Any]:
     """Return the eigenvalues, ascending, and eigenvectors of a small symmetric matrix of any library."""
-    return scipy.linalg.eigh(A) if isinstance(A, np.ndarray) else namespace(A).linalg.eigh(A)
+    if not isinstance(A, np.ndarray):
+        return namespace(A).linalg.eigh(A)
+    return scipy.linalg.eigh(check_finite(A), check_finite=False)
+
+
+def check_finite(A: Any) -> Any:
+    """Return a matrix of sums of products; raise FloatingPointError if one of them overflowed.
+
+    >>> check_finite(np.array([[np.inf]]))
+    Traceback (most recent call last):
+        ...
+    FloatingPointError: sums of products overflow
+    """
+    if not np.isfinite(A).all():
+        raise FloatingPointError("sums of products overflow")
+    return A

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.kernels import loops
-from labelgap.kernels.base import CellLoss, CellModel, Sparse, Targets, Weights
+from labelgap.kernels.base import CellLoss, CellModel, Sparse, Targets, Weights, check_finite
 from labelgap.kernels.elementwise import CompiledLoss
 from labelgap.kernels.mapped import BLOCK_CELLS, MappedMatrix, make_empty, transpose_mapped
 from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
@@ -125,7 +125,7 @@ prepare_graph = prepare
 def eigh(A: NDArray) -> tuple[NDArray, NDArray]:
     """Return eigenvalues and eigenvectors, computed with all threads of BLAS."""
     with multithreaded_blas():
-        return scipy.linalg.eigh(A, driver="evd", overwrite_a=True)
+        return scipy.linalg.eigh(check_finite(A), driver="evd", overwrite_a=True, check_finite=False)
 
 
 def transpose(A: CSR) -> CSR:
