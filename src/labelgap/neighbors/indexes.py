@@ -132,8 +132,8 @@ class ExactNeighbors(Neighbors):
         if self.metric == "euclidean":
             extended = _append_column(queries, np.ones(queries.shape[0]))
         if not sp.issparse(queries):
-            arrays = (kernels.array(part, extended.dtype) for part in (extended, self._structure))
-            indices = kernels.to_numpy(kernels.topk(*arrays, k)[0])
+            left, right = (kernels.array(part, extended.dtype) for part in (extended, self._structure))
+            indices = kernels.to_numpy(kernels.topk(left, right, k)[0])
             return sort_by_similarity(self.metric, queries, self.rows_, indices)
         kernels = get_backend()
         indices, similarities = kernels.product_topk(kernels.prepare(extended, extended.dtype), self._structure, k)
