@@ -412,10 +412,11 @@ def _launch(name: str, pieces: Pieces, arguments: tuple[Any, ...], like: Any, ga
     from labelgap.kernels import gpu_loops
 
     torch, k = import_optional("torch", "gpu"), like.shape[1]
-    block = min(_round_up(k), gpu_loops.MAX_COLUMNS)
+    block = min(_round_up(k), gpu_loops.BLOCKS[name])
     # Only coarse arrays are bfloat16, and zeros pad their rows.
     width = min(gathered.stride(0), _round_up(k)) if gathered.dtype == torch.bfloat16 else k
-    constants = {"K": k, "READ": width, "BLOCK": block, "SUM": _get_sum_type(like), "UNROLL": 4}
+    unroll = gpu_loops.UNROLL[gathered.element_size()]
+    constants = {"K": k, "READ": width, "BLOCK": block, "SUM": _get_sum_type(like), "UNROLL": unroll}
     with _compiling, torch.cuda.device(like.device):
         kernel = getattr(gpu_loops, name)
         kernel[(pieces.table.shape[0], -(-k // block))](pieces.table, *arguments, **constants, num_warps=1)

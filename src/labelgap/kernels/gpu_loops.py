@@ -19,6 +19,8 @@ except ImportError:  # a PyTorch without GPU comes without Triton, and calls no 
 
 PIECE_SIZE = 1024
 MAX_COLUMNS = 1024  # of a program; more would not fit in the registers of a warp
+BLOCKS = {"multiply": 256, "score_cells": MAX_COLUMNS, "curve_cells": MAX_COLUMNS}  # columns; measured on an H200
+UNROLL = {2: 8, 4: 4, 8: 4}  # non-zeros whose rows are read at once, by the bytes of a number
 
 
 @jit

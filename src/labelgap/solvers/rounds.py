@@ -23,7 +23,7 @@ from labelgap.solvers.base import (
 from labelgap.solvers.linear_systems import precondition_columns
 from labelgap.solvers.newton import VALUE_ROUNDING, backtrack
 
-MAX_ROUNDS = 4
+MAX_ROUNDS = 3
 MAX_RIGHT_PRODUCTS = 6  # of the one Newton step in H, which W changes again
 MIN_DECREASE = 1e-5  # of F, relative, by a round: after less an alternation ends
 MAX_OFF_DIAGONAL = 1e-3  # of a curvature that counts as diagonal, relative to its trace
