@@ -269,7 +269,7 @@ def _update_readme(page: Path, text: str) -> None:
     sentence = total[0].lower() + total[1:].replace(
         "reached", f"[reached]({page.relative_to(readme.parent).as_posix()})"
     )
-    updated = README_MARKS.sub(lambda found: f"{found[1]}{sentence}{found[3]}", content)
+    updated = README_MARKS.sub(lambda marks: f"{marks[1]}{sentence}{marks[3]}", content)
     if updated != content:
         with write_atomically(readme) as stream:
             stream.write(updated.encode())
