@@ -83,7 +83,7 @@ def _find_weights(model: Tagger) -> tuple[NDArray, NDArray]:
         raise ValueError(f"The model has {d} words × {n_labels} labels; an export has at most {MAX_WEIGHTS} weights.")
     intercept = inner._scores(sp.csr_array((1, d), dtype=inner.dtype)).dense()[0]
     weights = inner._scores(sp.eye_array(d, format="csr", dtype=inner.dtype)).dense() - intercept
-    probes = sp.random_array((N_PROBES, d), density=min(1.0, 50 / d), format="csr", random_state=0).astype(inner.dtype)
+    probes = sp.random_array((N_PROBES, d), density=min(1.0, 50 / d), random_state=0).tocsr().astype(inner.dtype)
     scores, linear = inner._scores(probes).dense(), probes @ weights + intercept
     if not np.allclose(scores, linear, atol=1e-3 * np.abs(scores).max()):
         raise ValueError(
