@@ -379,8 +379,8 @@ def start(problem: Problem, k: int, *, init: str, random_state: np.random.Random
                 image = cells.T.multiply_targets(cells.multiply_targets(right.times(block)))
                 block = orthonormalize(right.t_times(image))
         _, H = find_right_vectors(
-            lambda P: left.t_times(cells.multiply_targets(right.times(P))),
-            lambda P: right.t_times(cells.T.multiply_targets(left.times(P))),
+            lambda P: left.coarse.t_times(cells.multiply_targets(right.times(P))),
+            lambda P: right.t_times(cells.T.multiply_targets(left.coarse.times(P))),
             right.shape[1],
             k,
             random_state=random_state,

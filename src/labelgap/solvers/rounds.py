@@ -151,8 +151,8 @@ class Rounds:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
         point, self._point = self._point, None
         if point is not None and point.W is W:
-            B = point.B if problem.backend.coarse(W) is W else problem.left.times(W)  # coarse steps add up errors
-            return point._replace(W=copy(W), B=B)
+            left = problem.left  # the rounding of coarse products would add up
+            return point._replace(W=copy(W), B=point.B if left.coarse is left else left.times(W))
         B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.cells.zeros(W.shape[1], W.dtype)
         return _Position(copy(W), B)
 
@@ -177,7 +177,7 @@ class Rounds:
         curvature = 2 * (length * slope - decrease)
         longest = length**2 * slope / curvature if curvature > 0 else MAX_LENGTH
         self._length = min(max(longest, MIN_LENGTH), MAX_LENGTH)
-        point = point._replace(S=problem.backend.coarse(point.S), XS=problem.backend.coarse(point.XS))
+        point = point._replace(S=problem.backend.compact(point.S), XS=problem.backend.compact(point.XS))
         return point, objective, solution
 
 

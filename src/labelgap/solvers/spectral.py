@@ -13,7 +13,6 @@ import scipy.linalg
 from labelgap.kernels import matmul, matmul_t, namespace, qr, svd
 from labelgap.solvers.base import Array, Status, inner
 
-
 OVERSAMPLING = 10  # columns of a block beyond those that are wanted
 
 
