@@ -75,7 +75,7 @@ def test_rounds_take_a_fraction_of_the_products(monkeypatch):
     monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
     X, Y = make_sparse_multilabel(600, 200, 50, 20, 3, random_state=0)
     products, plain = [], Features.t_times
-    monkeypatch.setattr(Features, "t_times", lambda self, B: products.append(1) or plain(self, B))
+    monkeypatch.setattr(Features, "t_times", lambda self, *B: products.append(1) or plain(self, *B))
     counts = {}
     for solver in ("direct", "auto"):
         both = problem(X, Labels(Y), "squared", 0.1)

@@ -30,8 +30,7 @@ def _dot(x, y):
     return total
 
 
-@intrinsic
-def _widen(context: Any, x: Any) -> Any:
+def _widen_number(context: Any, x: Any) -> Any:
     """Return the number of a bfloat16, whose 16 bits are the upper half of a float32's; other numbers as they are."""
 
     def generate(_: Any, builder: Any, __: Any, arguments: Any) -> Any:
@@ -43,12 +42,15 @@ def _widen(context: Any, x: Any) -> Any:
     return x(x), lambda *arguments: arguments[3][0]
 
 
+_widen: Any = intrinsic(_widen_number)
+
+
 @compiled
 def round_numbers(bits, out, start, stop):
     """Write the bfloat16 next to each float32, both as bits; ties go to the even one."""
-    x, y, half, one = bits[start:stop], out[start:stop], np.uint32(16), np.uint32(1)
+    x, y, half = bits[start:stop], out[start:stop], np.uint32(16)
     for p in range(x.shape[0]):  # Numba widens each sum of 32 bits to 64, which would not be vectorized
-        odd = np.uint32(np.uint32(x[p] >> half) & one)
+        odd = np.uint32(np.uint32(x[p] >> half) & np.uint32(1))
         y[p] = np.uint16(np.uint32(np.uint32(x[p] + np.uint32(0x7FFF)) + odd) >> half)
 
 

@@ -24,7 +24,7 @@ from labelgap.kernels import (
 )
 from labelgap.kernels.row_shards import RowShards
 from labelgap.runtime import get_memory_limit
-from labelgap.solvers.base import Array, LinearMap
+from labelgap.solvers.base import Array, GramSketch, LinearMap
 
 # The order up to which an eigendecomposition pays for itself. It takes 12 s at 5,000 on two cores, where a fit by
 # sketches and products takes 3 s.
@@ -402,7 +402,7 @@ class ProductsOnly:
     def spectrum(self) -> None:
         return None
 
-    def sketch(self) -> Sketch | None:
+    def sketch(self) -> GramSketch | None:
         return self.features.sketch() if self._has_sketch else None
 
 

@@ -172,6 +172,10 @@ class Problem:
         C = self.right.times(H)
         return Sum([self.cells.objective_in_left(C), *self.left_terms], self._right_penalty(H, C))
 
+    def zero_image(self, W: Array) -> Array:
+        """Return X W for a W of 0."""
+        return self.cells.zeros(W.shape[1], W.dtype)
+
     def left_penalty(self) -> Ridge:
         """Return the penalty of W."""
         return Ridge(self.penalties.left)

@@ -56,6 +56,9 @@ class ComposedProblem(BilinearProblem, Protocol):
     def left(self) -> LinearMap:
         """The features A of the rows."""
 
+    def zero_image(self, W: Array) -> Array:
+        """Return A W for a W of 0."""
+
     def objective_in_image(self, H: Array) -> ImageObjective:
         """Return F(·, H) without the penalty of W, an objective in B = A W."""
 
@@ -153,7 +156,7 @@ class Rounds:
         if point is not None and point.W is W:
             left = problem.left  # the rounding of coarse products would add up
             return point._replace(W=copy(W), B=point.B if left.coarse is left else left.times(W))
-        B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.cells.zeros(W.shape[1], W.dtype)
+        B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
         return _Position(copy(W), B)
 
     def _take_step(
