@@ -336,7 +336,7 @@ class Walk:
     def follow_coarse_ridge(self, start: Point, scanned: int | None = None) -> Point:
         """Follow the ridge on a coarse grid around the start, then ascend on the whole grid; return the best point.
 
-        With ``scanned``, the ridge starts from the best value on that axis of the coarse grid, tried from last to first.
+        With ``scanned``, the ridge starts from the best of all values on that axis of the coarse grid.
 
         >>> walk = Walk([20, 30], lambda p, near: -((p[0] - 11) ** 2) - (p[1] - 13) ** 2)
         >>> walk.follow_coarse_ridge((3, 3)), len(walk.scores) < 30
