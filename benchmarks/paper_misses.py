@@ -1,7 +1,7 @@
 """Experiments behind the reasons for published numbers that are not reached (docs/results/README.md).
 
-Run as ``python -m benchmarks.paper_misses [frequency] [nystroem] [fastxml] [yeast]``. Everything is chosen and measured on
-held-out parts of the training data, except the last column of ``frequency``.
+Run as ``python -m benchmarks.paper_misses [frequency] [nystroem] [fastxml] [yeast]``. Everything is chosen and
+measured on held-out parts of the training data, except the last columns of ``frequency`` and ``yeast``.
 
 ``frequency``: ml-100k with penalties α (count / mean count)^ν of users and items, as Rendle et al. 2022 propose.
 ``nystroem``: Delicious with Nyström features: lengths of rows, widths of the kernel, landmarks and penalties.
@@ -29,6 +29,7 @@ from labelgap.estimators import KMeansNystroem
 from labelgap.metrics import evaluate, standard_metrics
 from labelgap.model_selection import MC1CV, MCbCV, score_batches
 from labelgap.observations import as_labels, hold_out_positives
+from labelgap_papers import Setting
 from labelgap_papers.mc_tables import PUBLISHED_LOOP
 from labelgap_papers.trials import CELL_SOURCES
 
@@ -145,11 +146,12 @@ def yeast() -> None:
     """Print both errors of MC-1 and MC-b at the hidden cells, with μ chosen by either on known cells."""
     rows = []
     for observed, search in product((0.4, 0.6, 0.8), (MC1CV, MCbCV)):
+        setting = Setting("yeast", search.__name__, "logistic", observed)
         cells = CELL_SOURCES["yeast"]().trial(observed, 0)
         for criterion in ("label_error", "imputation_error"):
             model = search(label_weights=[1.0], criterion=criterion, random_state=0, **PUBLISHED_LOOP)
             model.fit(cells.X, cells.Y)
-            errors = cells.measure(model, None)
+            errors = cells.measure(model, setting)
             rows.append((search.__name__, observed, criterion, model.best_params_["mu"], *errors.values()))
             print(rows[-1], flush=True)
     names = ("search", "known", "μ chosen by", "μ", "imputation error", "label error, %")
