@@ -1,8 +1,7 @@
 """Experiments behind the reasons for published numbers that are not reached (docs/results/README.md).
 
-Run as ``python -m benchmarks.paper_misses [frequency] [nystroem] [fastxml] [yeast] [missing] [neighbors]``. Everything is
-chosen and measured on held-out parts of the training data, except the last columns of ``frequency``, ``yeast`` and
-``missing``.
+Run as ``python -m benchmarks.paper_misses [PART …]``. Everything is chosen and measured on held-out parts of the
+training data, except the last columns of ``frequency``, ``yeast`` and ``missing``.
 
 ``frequency``: ml-100k with penalties α (count / mean count)^ν of users and items, as Rendle et al. 2022 propose.
 ``nystroem``: Delicious with Nyström features: lengths of rows, widths of the kernel, landmarks and penalties.
