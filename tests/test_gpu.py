@@ -19,6 +19,7 @@ from labelgap.kernels import base as kernels_base
 from labelgap.kernels.shards import ShardedBackend
 from labelgap.losses import LOSSES
 from labelgap.objectives.positive_unlabelled import CorrectedLoss
+from labelgap.serve.served_models import open_models
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install labelgap[gpu]"
@@ -28,6 +29,7 @@ N, D, L, K = 90, 7, 8, 3
 DATA = make_low_rank(N, D, L, rank=K, random_state=0)
 GAPS = hide_cells(DATA.Y, 0.4, random_state=0)
 X = sp.csr_array(np.where(abs(DATA.X) > 0.3, DATA.X, 0))
+TEXTS = [" ".join(f"w{j}" for j in row.nonzero()[0]) for row in DATA.X > 0]
 
 
 def make_backend(**options):
@@ -180,9 +182,29 @@ def test_the_seams_of_a_device(tmp_path):
     np.testing.assert_allclose(again.decision_function(DATA.X), scores, atol=1e-12)  # the CPU adds in another order
     local = LocalLEML(2, n_clusters=2, n_learners=1, random_state=0, device="torch").fit(DATA.X, DATA.Y)
     assert local.predict(DATA.X).shape == (N, L)
-    texts = [" ".join(f"w{j}" for j in row.nonzero()[0]) for row in DATA.X > 0]
-    tagger = Tagger(LEML(2, random_state=0, device="torch")).fit(texts, DATA.Y)
-    assert tagger.predict_topk(texts, 2)[0].shape == (N, 2)
+    tagger = Tagger(LEML(2, random_state=0, device="torch")).fit(TEXTS, DATA.Y)
+    assert tagger.predict_topk(TEXTS, 2)[0].shape == (N, 2)
+
+
+def test_a_served_model_is_copied_to_its_device_once(tmp_path, monkeypatch):
+    backend, copied = make_backend(), []
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    copy = backend.rows
+    monkeypatch.setattr(backend, "rows", lambda values, dtype: copied.append(np.shape(values)) or copy(values, dtype))
+    Tagger(LEML(K, random_state=0)).fit(TEXTS, DATA.Y).save(tmp_path / "model")
+    models = open_models([str(tmp_path / "model")], device="torch")
+    model = models["model"]
+    first = model.predict_topk(TEXTS, 3)
+    n_first = copied.count((L, K))
+    np.testing.assert_array_equal(model.predict_topk(TEXTS, 3)[0], first[0])
+    assert n_first == copied.count((L, K)) == 1
+    np.testing.assert_allclose(load(tmp_path / "model").predict_topk(TEXTS, 3)[1], first[1], atol=1e-5)
+    other, array = make_backend(), np.ones(3)
+    other.keep(array)
+    del array
+    assert not other._kept
+    with pytest.raises(ValueError, match="device='tpu' is not available"):
+        open_models([str(tmp_path / "model")], device="tpu")
 
 
 @pytest.mark.parametrize("cls", [LEML, OneClassMF, LocalLEML])

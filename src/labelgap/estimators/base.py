@@ -689,6 +689,21 @@ def get_final_estimator(estimator: Any) -> Any:
     return estimator
 
 
+def set_device(model: Any, device: str) -> None:
+    """Set the device on which a fitted model and those that it holds predict; it keeps copies of their arrays."""
+    keep, pending = getattr(get_backend(device), "keep", None), [model]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, MultiLabelEstimator):
+            if value._uses_device:
+                value.set_params(device=device)
+            pending.extend(vars(value).values())
+        elif isinstance(value, list | dict):
+            pending.extend(value.values() if isinstance(value, dict) else value)
+        elif keep is not None and isinstance(value, np.ndarray):
+            keep(value)
+
+
 def as_labels_for(estimator: Any, Y: Any, observed: Any = None) -> Labels:
     """Return Y as :class:`Labels`; the estimator's parameter ``absent`` says what an absent label means."""
     return as_labels(Y, observed, getattr(get_final_estimator(estimator), "absent", "negative"))

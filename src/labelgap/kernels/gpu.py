@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import array_api_compat
 import numpy as np
@@ -149,6 +150,7 @@ class TorchBackend(ArrayBackend):
         self.on_gpu = self.device.type != "cpu"
         self.rounds = self.on_gpu if coarse is None else coarse
         self.min_coarse_numbers = MIN_COARSE_NUMBERS if coarse is None else 0
+        self._kept: dict[int, dict[Any, Any]] = {}
         self.block_numbers = MAX_BLOCK_NUMBERS["cuda" if self.on_gpu else "cpu"]
 
     # --- arrays -------------------------------------------------------------------------------------------------
@@ -156,6 +158,22 @@ class TorchBackend(ArrayBackend):
     def array(self, values: Any, dtype: Any) -> Any:
         if isinstance(values, self.torch.Tensor):
             return values.to(self.device, self._dtype(dtype)).contiguous()
+        copies, dtype = self._kept.get(id(values)), self._dtype(dtype)
+        if copies is None:
+            return self.rows(values, dtype)
+        if dtype not in copies:
+            copies[dtype] = self.rows(values, dtype)
+        return copies[dtype]
+
+    def keep(self, values: np.ndarray) -> None:
+        """Keep the copy of an array that will not change, once there is one, while the array lives."""
+        if id(values) not in self._kept:
+            self._kept[id(values)] = {}
+            finalize(values, self._kept.pop, id(values), None)
+
+    def rows(self, values: Any, dtype: Any) -> Any:
+        if isinstance(values, self.torch.Tensor):
+            return self.array(values, dtype)
         # PyTorch warns of arrays that cannot be written, such as those of a model file.
         return super().array(np.require(values, requirements="W"), dtype)
 
