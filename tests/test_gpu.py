@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 import reference_kernels as reference
-from labelgap import LEML, BinaryRelevance, LocalLEML, OneClassMF, Tagger, hide_cells, load, tune
+from labelgap import LEML, BinaryRelevance, FastXML, LocalLEML, OneClassMF, Tagger, hide_cells, load, tune
 from labelgap.cli import app
 from labelgap.commands.training import list_parameters
 from labelgap.datasets import make_low_rank
@@ -155,6 +155,39 @@ def test_coarse_products_end_at_the_same_objective(cls, loss):
     np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=2e-4)
 
 
+LINEAR = {
+    "plain": {},
+    "l1": {"l1": 0.5},
+    "propensity": {"propensity": "counts"},
+    "no intercept": {"fit_intercept": False},
+    "threshold": {"threshold": 0.05},
+}
+
+
+@pytest.mark.parametrize("form", [DATA.X, X], ids=["dense", "sparse"])
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("options", LINEAR)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_linear_models(loss, options, gaps, form):
+    """The CPU solves some of these problems by other methods, so that they agree in the minimum."""
+    settings = {"loss": loss, "dtype": "float64", "tol": 1e-9, "alpha": 0.5, **LINEAR[options]}
+    sides = {"sample_weight": np.linspace(0.5, 2, N)} if options == "plain" else {}
+    data = form, GAPS if gaps else DATA.Y
+    ours, theirs = (BinaryRelevance(device=device, **settings).fit(*data, **sides) for device in ("cpu", "torch"))
+    assert theirs.status_ == ours.status_
+    np.testing.assert_allclose(theirs.decision_function(form), ours.decision_function(form), atol=1e-6)
+    np.testing.assert_array_equal(theirs.predict_topk(form, 3)[0], ours.predict_topk(form, 3)[0])
+
+
+def test_a_prior_and_further_rows_of_linear_models():
+    prior = np.random.default_rng(0).standard_normal((L, D))
+    models = []
+    for device in ("cpu", "torch"):
+        model = BinaryRelevance(loss="squared", dtype="float64", tol=1e-9, device=device)
+        models.append(model.fit(X[:60], DATA.Y[:60], prior=prior).partial_fit(X[60:], DATA.Y[60:]))
+    np.testing.assert_allclose(models[1].coef_, models[0].coef_, atol=1e-9)
+
+
 @pytest.mark.parametrize("past", [False, True])
 def test_partial_fit(past):
     models = []
@@ -207,10 +240,11 @@ def test_a_served_model_is_copied_to_its_device_once(tmp_path, monkeypatch):
         open_models([str(tmp_path / "model")], device="tpu")
 
 
-@pytest.mark.parametrize("cls", [LEML, OneClassMF, LocalLEML])
+@pytest.mark.parametrize("cls", [LEML, OneClassMF, LocalLEML, BinaryRelevance])
 def test_predictions_run_on_the_device(cls, monkeypatch, tmp_path, recwarn):
-    settings = {"n_clusters": 2, "n_learners": 1} if cls is LocalLEML else {}
-    ours = cls(K, dtype="float64", random_state=0, device="cpu", **settings).fit(X, DATA.Y)
+    factors = {"n_components": K, "random_state": 0}
+    settings = {BinaryRelevance: {}, LocalLEML: {**factors, "n_clusters": 2, "n_learners": 1}}.get(cls, factors)
+    ours = cls(dtype="float64", device="cpu", **settings).fit(X, DATA.Y)
     ours.save(tmp_path / "model")
     theirs = load(tmp_path / "model").set_params(device="torch")  # its arrays may be read-only
     backend, used = make_backend(), []
@@ -261,7 +295,7 @@ def test_a_gpu_that_is_full_in_a_prediction(monkeypatch):
 def test_the_command_line_sets_the_device(tmp_path, monkeypatch):
     monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
     assert "device" in list_parameters(LEML)
-    assert "device" not in list_parameters(BinaryRelevance)
+    assert "device" not in list_parameters(FastXML)
     file = tmp_path / "posts.csv"
     file.write_text("text,tags\n" + "red apple,fruit\ngreen pear,fruit\nblue car,vehicle\n" * 4)
     command = ["fit", str(file), "--text", "text", "--tags", "tags", "--method", "LEML", "--n-components", "1"]

@@ -567,8 +567,8 @@ def serve(
             batch_size=batch_size,
             n_threads=threads,
         )
-        paths = [None if path is None else str(path) for path in (reviews, data)]
-        options = ServerOptions(models, settings, port, workers, *paths, device)
+        reviews_path, data_path = (None if path is None else str(path) for path in (reviews, data))
+        options = ServerOptions(models, settings, port, workers, reviews_path, data_path, device)
         run_server(options, insecure=insecure, announce=lambda address: _announce(address, json))
 
 

@@ -345,6 +345,51 @@ def column_totals(A: Any) -> Any:
     return xp.sum(A, axis=0, keepdims=True, dtype=xp.float64)
 
 
+def read(array: Any) -> np.ndarray:
+    """Return a small array of any library as a NumPy array, for decisions on the host.
+
+    >>> read(np.ones(2))
+    array([1., 1.])
+    """
+    return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+class CellWeights(NamedTuple):
+    """The weight of cell (i, j): ``rows`` (n), times ``positives`` (m) if its target is above ``negative``."""
+
+    rows: Any
+    negative: float
+    positives: Any
+
+
+def column_losses(loss: CellLoss, targets: Any, scores: Any, weights: CellWeights) -> np.ndarray:
+    """Return Σ_i ℓ(targets_ij, scores_ij) with weights for each column, float64; a NaN is an unknown target."""
+    if isinstance(scores, np.ndarray):
+        return get_backend("cpu").column_losses(loss, targets, scores, weights)  # type: ignore[attr-defined]
+    xp, (known, units) = namespace(scores), _weigh_cells(targets, weights)
+    losses = loss.functions(xp)[0](known, xp.astype(scores, xp.float64))
+    return read(xp.sum(units * losses, axis=0))
+
+
+def column_slopes(loss: CellLoss, targets: Any, scores: Any, weights: CellWeights) -> tuple[Any, Any]:
+    """Return ℓ' and ℓ'' of each cell times its weight, 0 for an unknown target."""
+    if isinstance(scores, np.ndarray):
+        return get_backend("cpu").column_slopes(loss, targets, scores, weights)  # type: ignore[attr-defined]
+    xp, (known, units) = namespace(scores), _weigh_cells(targets, weights)
+    functions, exact = loss.functions(xp)[1:], xp.astype(scores, xp.float64)
+    slopes, curvature = (xp.astype(units * function(known, exact), scores.dtype) for function in functions)
+    return slopes, curvature
+
+
+def _weigh_cells(targets: Any, weights: CellWeights) -> tuple[Any, Any]:
+    """Return targets, 0 where they are unknown, and the weights of cells, both float64."""
+    xp = namespace(targets)
+    known, exact = ~xp.isnan(targets), xp.astype(targets, xp.float64)
+    exact = xp.where(known, exact, 0 * weights.rows[:, None])
+    units = xp.where(exact > weights.negative, weights.positives[None, :], 1.0) * weights.rows[:, None]
+    return exact, units * xp.astype(known, xp.float64)
+
+
 def combine(A: Any, a: Any, B: Any, b: Any, weights: Any = 1.0) -> Any:
     """Return a∘A + b∘(weights∘B), which may overwrite A.
 
