@@ -10,10 +10,23 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 import reference_kernels as reference
-from labelgap import LEML, BinaryRelevance, FastXML, LocalLEML, OneClassMF, Tagger, hide_cells, load, tune
+from labelgap import (
+    LEML,
+    BinaryRelevance,
+    FastXML,
+    Labels,
+    LocalLEML,
+    OneClassMF,
+    Tagger,
+    audit,
+    hide_cells,
+    load,
+    tune,
+)
 from labelgap.cli import app
 from labelgap.commands.training import list_parameters
 from labelgap.datasets import make_low_rank
+from labelgap.estimators.label_models import FoldRidge
 from labelgap.kernels import BACKENDS, exact_gram, explain_out_of_memory, get_backend, qr, svd
 from labelgap.kernels import base as kernels_base
 from labelgap.kernels.shards import ShardedBackend
@@ -186,6 +199,39 @@ def test_a_prior_and_further_rows_of_linear_models():
         model = BinaryRelevance(loss="squared", dtype="float64", tol=1e-9, device=device)
         models.append(model.fit(X[:60], DATA.Y[:60], prior=prior).partial_fit(X[60:], DATA.Y[60:]))
     np.testing.assert_allclose(models[1].coef_, models[0].coef_, atol=1e-9)
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 2, N)], ids=["", "weights"])
+@pytest.mark.parametrize("form", ["few features", "many features", "no factor"])
+def test_ridge_regressions_without_held_out_rows(form, weights, monkeypatch):
+    rows = np.random.default_rng(0).standard_normal((N, 200)) if form == "many features" else X
+    if form == "no factor":
+        monkeypatch.setattr("labelgap.objectives.embeddings.MAX_FACTOR_ORDER", 1)
+    settings = BinaryRelevance(loss="squared", dtype="float64", tol=1e-9)._settings()
+    prior = np.random.default_rng(1).standard_normal((L, rows.shape[1]))
+    ours, theirs = (
+        FoldRidge(rows, Labels(DATA.Y), settings, BACKENDS[device](), prior, weights) for device in ("cpu", "torch")
+    )
+    assert ours.is_exact == theirs.is_exact == (form != "no factor")
+    for held_out in (np.arange(0, N, 3), np.arange(5)):
+        pairs = [(ridge.score(held_out), ridge.find_leverages(held_out)) for ridge in (ours, theirs)]
+        if ours.is_exact:
+            pairs = [(*pair, ridge.score_each(held_out)) for pair, ridge in zip(pairs, (ours, theirs), strict=True)]
+        for a, b in zip(*pairs, strict=True):
+            assert type(b) is type(a)
+            tolerance = 1e-9 if ours.is_exact else 0.02
+            for mine, other in zip(a, b, strict=True):
+                np.testing.assert_allclose(other, mine, atol=tolerance)
+
+
+@pytest.mark.parametrize("make", [lambda d: BinaryRelevance(loss="squared", device=d), lambda d: LEML(K, device=d)])
+def test_an_audit_on_the_device(make):
+    """Folds are fitted and scored there; the same cells are listed."""
+    settings = {"n_folds": 3, "random_state": 0}
+    models = (make(device).set_params(dtype="float64") for device in ("cpu", "torch"))
+    ours, theirs = (audit(X, DATA.Y, model, **settings) for model in models)
+    np.testing.assert_array_equal(theirs.missing.labels, ours.missing.labels)
+    np.testing.assert_allclose(theirs.missing.probabilities, ours.missing.probabilities, atol=1e-6)
 
 
 @pytest.mark.parametrize("past", [False, True])

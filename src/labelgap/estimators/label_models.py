@@ -365,8 +365,9 @@ class FoldRidge:
         width = TARGETS_PER_BLOCK
         parts = []
         for start in range(0, targets.shape[1], width):
-            right = targets[:, start : start + width].toarray()
-            parts.append(rows.times(equations.solve(right, 1.0, self.settings.alpha)[0]))
+            right = self.kernels.array(targets[:, start : start + width].toarray(), self.settings.dtype)
+            solution, _ = equations.solve(right, 1.0, self.settings.alpha)
+            parts.append(self.kernels.to_numpy(rows.times(solution)))
         return np.hstack(parts)
 
 

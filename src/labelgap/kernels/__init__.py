@@ -6,6 +6,8 @@ from labelgap.kernels.base import (
     CellLoss,
     CellWeights,
     Sparse,
+    add_to_diagonal,
+    cholesky,
     column_grams,
     column_losses,
     column_slopes,
@@ -19,6 +21,7 @@ from labelgap.kernels.base import (
     get_backend,
     get_label_backend,
     inner,
+    invert,
     matmul,
     matmul_t,
     mix,
@@ -26,6 +29,7 @@ from labelgap.kernels.base import (
     qr,
     read,
     substitute,
+    substitute_once,
     svd,
 )
 
@@ -35,6 +39,8 @@ __all__ = [
     "CellLoss",
     "CellWeights",
     "Sparse",
+    "add_to_diagonal",
+    "cholesky",
     "column_grams",
     "column_losses",
     "column_slopes",
@@ -48,6 +54,7 @@ __all__ = [
     "get_backend",
     "get_label_backend",
     "inner",
+    "invert",
     "matmul",
     "matmul_t",
     "mix",
@@ -55,5 +62,6 @@ __all__ = [
     "qr",
     "read",
     "substitute",
+    "substitute_once",
     "svd",
 ]

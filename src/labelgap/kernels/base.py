@@ -472,9 +472,54 @@ def factorize(gram: Any) -> Any:
     return lower if not bool(failed) and bool(xp.min(scale) > least * xp.max(scale)) else None
 
 
-def substitute(lower: Any, R: Any) -> Any:
-    """Return (L Lᵀ)⁻¹ R of tensors for the result L of :func:`factorize`, computed in float64, in the type of R."""
-    return _import_torch().cholesky_solve(R.double(), lower).to(R.dtype)
+def cholesky(A: Any) -> Any:
+    """Return Cholesky's factor L of a positive definite float64 matrix, which may be overwritten.
+
+    That is SciPy's pair of an array and a flag, or a tensor; the functions below take either.
+    """
+    if isinstance(A, np.ndarray):
+        return scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+    return namespace(A).linalg.cholesky(A)
+
+
+def substitute(factor: Any, R: Any) -> Any:
+    """Return (L Lᵀ)⁻¹ R, computed in float64, in the type of R.
+
+    >>> substitute(cholesky(np.array([[4.0]])), np.array([[2.0]]))
+    array([[0.5]])
+    """
+    if not isinstance(R, np.ndarray):
+        return _import_torch().cholesky_solve(R.double(), factor).to(R.dtype)
+    solved = scipy.linalg.cho_solve(factor, R.astype(float), overwrite_b=True, check_finite=False)
+    return np.ascontiguousarray(solved, R.dtype)
+
+
+def substitute_once(factor: Any, R: Any) -> Any:
+    """Return L⁻¹ R of a float64 R, which may be overwritten.
+
+    >>> substitute_once(cholesky(np.array([[4.0]])), np.array([[2.0]]))
+    array([[1.]])
+    """
+    if not isinstance(R, np.ndarray):
+        return _import_torch().linalg.solve_triangular(factor, R, upper=False)
+    return scipy.linalg.solve_triangular(factor[0], R, lower=factor[1], overwrite_b=True, check_finite=False)
+
+
+def invert(factor: Any) -> Any:
+    """Return the lower triangle of (L Lᵀ)⁻¹; the rest is arbitrary.
+
+    >>> invert(cholesky(np.array([[4.0]])))
+    array([[0.25]])
+    """
+    if not isinstance(factor, tuple):
+        return _import_torch().cholesky_inverse(factor)
+    return scipy.linalg.lapack.dpotri(factor[0], lower=factor[1])[0]
+
+
+def add_to_diagonal(A: Any, value: float) -> None:
+    """Add a number to the diagonal of an array or a tensor, in place."""
+    diagonal = np.einsum("ii->i", A) if isinstance(A, np.ndarray) else A.diagonal()
+    diagonal += value
 
 
 def svd(A: Any) -> tuple[Any, Any, Any]:
