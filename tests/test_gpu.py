@@ -29,6 +29,7 @@ from labelgap.datasets import make_low_rank
 from labelgap.estimators.label_models import FoldRidge
 from labelgap.kernels import BACKENDS, exact_gram, explain_out_of_memory, get_backend, qr, svd
 from labelgap.kernels import base as kernels_base
+from labelgap.kernels.gpu_streams import StreamedBackend
 from labelgap.kernels.shards import ShardedBackend
 from labelgap.losses import LOSSES
 from labelgap.objectives.positive_unlabelled import CorrectedLoss
@@ -65,6 +66,7 @@ def torch_devices(monkeypatch):
     monkeypatch.setitem(BACKENDS, "torch", make_backend)
     monkeypatch.setitem(BACKENDS, "torch coarse", lambda: make_backend(coarse=True))
     monkeypatch.setitem(BACKENDS, "torch shards", lambda: ShardedBackend(make_backend(), 3))
+    monkeypatch.setitem(BACKENDS, "torch streams", lambda: StreamedBackend(make_backend(), 3))
 
 
 def graph(size, seed):
@@ -149,11 +151,32 @@ def test_options_of_one_class(options):
 
 
 @pytest.mark.parametrize("features", [True, False], ids=["features", "no features"])
-def test_shards_on_a_device(features):
+@pytest.mark.parametrize("device", ["torch shards", "torch streams"])
+def test_shards_on_a_device(device, features):
     def make(device):
         return OneClassMF(K, dtype="float64", random_state=0, tol=0.05, device=device)
 
-    assert_agree(make, X if features else None, DATA.Y, device="torch shards", **SIDES["all"])
+    assert_agree(make, X if features else None, DATA.Y, device=device, **SIDES["all"])
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_data_larger_than_the_memory_of_the_device(loss, gaps, monkeypatch):
+    """They are streamed in blocks; the fit is the same, and the blocks stay in the memory of the host."""
+    backend, used = make_backend(), []
+    monkeypatch.setattr(backend, "_count_free_bytes", lambda: 2 * 40 * X.nnz)
+    monkeypatch.setattr("labelgap.kernels.gpu.STREAMED_CELLS", 100)
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    split = backend.split
+    monkeypatch.setattr(backend, "split", lambda n_cells: used.append(split(n_cells)) or used[-1])
+
+    def make(device):
+        return LEML(K, loss=loss, dtype="float64", random_state=0, tol=0.05, device=device)
+
+    assert_agree(make, X, GAPS if gaps else DATA.Y)
+    assert type(used[0]) is StreamedBackend
+    assert used[0].count > 3
+    assert backend.split(1) is backend
 
 
 @pytest.mark.parametrize("cls", [LEML, OneClassMF])

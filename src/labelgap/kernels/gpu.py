@@ -5,6 +5,7 @@ The same code runs on PyTorch's CPU device, where gathers and sums of PyTorch re
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from functools import cached_property
 from threading import Lock
@@ -24,6 +25,9 @@ MAX_BLOCK_NUMBERS = {"cuda": 1 << 28, "cpu": 1 << 22}  # of a block of scores, o
 MIN_GRAM_CELLS = 50  # of a sparse matrix for each non-zero, with which its Gram matrix is a sparse product
 MAX_HOST_NUMBERS = 1 << 22  # random numbers that are drawn as on the CPU; more would take longer than the start
 MIN_COARSE_NUMBERS = 1 << 22  # of an array that is read in bfloat16; a smaller one fits in the cache
+BYTES_PER_CELL = 40  # of a sparse matrix, while its transpose is made
+RESIDENT_SHARE = 0.5  # of the free memory for sparse matrices; with more they are streamed
+STREAMED_CELLS = 1 << 27  # of a block that is streamed
 COARSE_MULTIPLE = 64  # columns of a bfloat16 copy, so that each row starts at a 128-byte line
 
 
@@ -176,6 +180,20 @@ class TorchBackend(ArrayBackend):
             return self.array(values, dtype)
         # PyTorch warns of arrays that cannot be written, such as those of a model file.
         return super().array(np.require(values, requirements="W"), dtype)
+
+    def split(self, n_cells: int) -> Any:
+        """Return the backend for sparse matrices of so many cells: one that streams them if memory is too small."""
+        if n_cells * BYTES_PER_CELL <= RESIDENT_SHARE * self._count_free_bytes():
+            return self
+        streams = importlib.import_module("labelgap.kernels.gpu_streams")  # it imports this module
+        return streams.StreamedBackend(self, max(2, -(-n_cells // STREAMED_CELLS)))
+
+    def _count_free_bytes(self) -> float:
+        if not self.on_gpu:
+            return float("inf")
+        cuda = self.torch.cuda
+        unused = cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        return cuda.mem_get_info(self.device)[0] + unused
 
     def to_numpy(self, array: Any) -> Any:
         return array.cpu().numpy() if isinstance(array, self.torch.Tensor) else array
