@@ -17,7 +17,7 @@ from labelgap.kernels.shards import ShardedBackend, ShardedMatrix
 class _Copy(NamedTuple):
     """The tensors of a block on the device, and the event after which they are complete."""
 
-    parts: tuple[Any, ...]
+    parts: tuple[Any, Any, Any]
     done: Any
 
 
@@ -44,8 +44,8 @@ class PinnedCSR:
     @classmethod
     def of(cls, backend: StreamBackend, block: TorchCSR) -> PinnedCSR:
         """Move a block from the device to pinned memory."""
-        parts = (backend.pin(part) for part in (block.indptr, block.indices, block.data))
-        return cls(backend, *parts, block.shape)
+        indptr, indices, data = (backend.pin(part) for part in (block.indptr, block.indices, block.data))
+        return cls(backend, indptr, indices, data, block.shape)
 
     @cached_property
     def T(self) -> PinnedCSR:
@@ -93,13 +93,13 @@ class StreamBackend(TorchBackend):
         host = tensor.cpu()
         return host.pin_memory() if self.on_gpu else host
 
-    def start_copy(self, parts: tuple[Any, ...]) -> _Copy:
+    def start_copy(self, parts: tuple[Any, Any, Any]) -> _Copy:
         """Start to copy tensors to the device, beside its other work."""
         if not self.on_gpu:
             return _Copy(parts, None)
         with self.torch.cuda.stream(self._stream):
-            copies = tuple(part.to(self.device, non_blocking=True) for part in parts)
-            return _Copy(copies, self._stream.record_event())
+            indptr, indices, data = (part.to(self.device, non_blocking=True) for part in parts)
+            return _Copy((indptr, indices, data), self._stream.record_event())
 
     def wait(self, done: Any, parts: tuple[Any, ...]) -> None:
         """Let further work on the device wait for a copy."""
@@ -146,10 +146,11 @@ class StreamedBackend(ShardedBackend):
     (3, 1)
     """
 
-    def __init__(self, inner: TorchBackend, count: int) -> None:
+    def __init__(self, inner: Any, count: int) -> None:
         super().__init__(inner, count)
-        self.on_shards = StreamBackend(inner.device.type, coarse=inner.rounds)
-        self.on_shards.min_coarse_numbers = inner.min_coarse_numbers
+        streams: Any = StreamBackend(inner.device.type, coarse=inner.rounds)
+        streams.min_coarse_numbers = inner.min_coarse_numbers
+        self.on_shards = streams
 
     def prepare(self, matrix: Any, dtype: Any) -> ShardedMatrix:
         sharded = super().prepare(matrix, dtype)
