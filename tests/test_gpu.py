@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 import reference_kernels as reference
 from labelgap import (
     LEML,
+    MC1,
     BinaryRelevance,
     FastXML,
     Labels,
     LocalLEML,
+    MCb,
     OneClassMF,
     Tagger,
     audit,
@@ -189,6 +191,22 @@ def test_coarse_products_end_at_the_same_objective(cls, loss):
     settings = {"loss": loss, "random_state": 0, "max_iter": 200, "tol": 1e-5}
     ours, theirs = (cls(K, device=name, **settings).fit(rows, Y) for name in ("torch", "torch coarse"))
     np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=2e-4)
+
+
+@pytest.mark.parametrize("tracked", [False, True], ids=["all vectors", "tracked"])
+@pytest.mark.parametrize("solver", ["fpc", "exact", "accelerated", "factored"])
+@pytest.mark.parametrize("cls", [MC1, MCb])
+def test_matrix_completion(cls, solver, tracked, monkeypatch):
+    monkeypatch.setattr("labelgap.regularizers.MIN_TRACKED_ORDER", 1 if tracked else 800)
+    monkeypatch.setattr("labelgap.regularizers.MAX_BLOCK_SHARE", 1.0)
+    rows = np.where(np.random.default_rng(0).random((N, D)) < 0.1, np.nan, DATA.X)
+    settings = {"solver": solver, "mu": 1e-3, "tol": 1e-7, "random_state": 0}
+    ours, theirs = (cls(device=device, **settings).fit(rows, GAPS) for device in ("cpu", "torch"))
+    assert theirs.rank_ == ours.rank_
+    np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=1e-9)
+    np.testing.assert_allclose(theirs.decision_, ours.decision_, atol=1e-5)
+    np.testing.assert_allclose(theirs.features_, ours.features_, atol=1e-5)
+    np.testing.assert_allclose(theirs.decision_function(rows), ours.decision_function(rows), atol=1e-5)
 
 
 LINEAR = {
