@@ -536,6 +536,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads for a prediction (default: all cores).")
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="Device that predicts 64 rows or more: auto (a GPU if there is one), cpu or cuda.")
+    ] = "auto",
     insecure: Annotated[bool, typer.Option("--insecure", help="Accept other machines without a token.")] = False,
     json: Json = False,
 ) -> None:
@@ -564,8 +567,8 @@ def serve(
             batch_size=batch_size,
             n_threads=threads,
         )
-        paths = [None if path is None else str(path) for path in (reviews, data)]
-        options = ServerOptions(models, settings, port, workers, *paths)
+        reviews_path, data_path = (None if path is None else str(path) for path in (reviews, data))
+        options = ServerOptions(models, settings, port, workers, reviews_path, data_path, device)
         run_server(options, insecure=insecure, announce=lambda address: _announce(address, json))
 
 

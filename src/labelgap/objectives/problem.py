@@ -88,8 +88,14 @@ class BoundData:
 def bind(
     X: Any, labels: Labels, backend: Backend, dtype: Any, *, constant: bool, side: SideData | None = None
 ) -> BoundData:
-    """Bind validated data to a backend; X is None for rows without features."""
+    """Bind validated data to a backend; X is None for rows without features.
+
+    A backend may have a method ``split``, which returns the one for data of a size.
+    """
     (n, L), side = labels.shape, side or SideData()
+    if hasattr(backend, "split"):
+        known = labels.positives if labels.known is None else labels.known
+        backend = backend.split(known.nnz + (X.nnz if sp.issparse(X) else 0))
     Z, rows, weights = side.label_features, side.row_graph, side.row_weights
     return BoundData(
         backend,
