@@ -306,13 +306,15 @@ def evaluate(
             "estimate): also estimate P@k, nDCG@k, recall@k and F1 of the true tags."
         ),
     ] = "",
+    dask: Dask = "",
+    memory: Memory = None,
     json: Json = False,
 ) -> None:
     """Compare predictions with the tags (labels) of a file. Prints P@k, nDCG@k, Hamming loss, AUC and F1.
 
     labelgap evaluate test.csv --model model
     """
-    with exit_on_error(), show_progress("Evaluating …", json):
+    with exit_on_error(), show_progress("Evaluating …", json), use_machines(dask, memory):
         from labelgap.commands import prediction
         from labelgap.inputs import TableColumns, check_tags, count_tags, load_data_for, open_model
 
