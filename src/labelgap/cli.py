@@ -478,7 +478,11 @@ def export(
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(callback=check_data, help="File of features and labels, or a folder of such files.")
+        Path,
+        typer.Argument(
+            callback=check_data,
+            help="File of features and labels, or a folder of such files; with --shards also a table.",
+        ),
     ],
     target: Annotated[
         Path, typer.Argument(help="File to write, in the format of its ending; with --shards a folder.")
@@ -488,7 +492,7 @@ def convert(
         typer.Option(
             min=1,
             help="Write a folder of so many row shards, which fit, predict, evaluate and audit read without loading "
-            "it; of a folder, each file becomes a shard.",
+            "it; of a folder, each file becomes a shard. Of a table, write a folder of tables.",
         ),
     ] = None,
     json: Json = False,

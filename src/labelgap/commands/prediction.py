@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from labelgap.commands.outputs import check_output, compute_checksum
 from labelgap.datasets import read, write, write_records
-from labelgap.datasets.shard_folders import read_files, split_table, write_shards
+from labelgap.datasets.shard_folders import read_files, split_table, write_shards, write_table_shards
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
 from labelgap.estimators import Tagger
@@ -281,6 +281,8 @@ def abbreviate(names: Sequence[str] | None, most: int = 10) -> str:
 def convert(source: Path, target: Path, shards: int | None = None) -> dict[str, int]:
     """Write features and labels in the format of the target's ending, or a folder of shards; return their sizes."""
     check_file(source, folder=True)
+    if shards is not None and guess_table_format(source) is not None:
+        return write_table_shards(target, source, shards)
     if shards is not None:
         return write_shards(target, split_table(read(source), shards) if source.is_file() else read_files(source))
     check_output("The target", target, source)
