@@ -183,7 +183,7 @@ class Killer(threading.Thread):
 
 
 def measure_kills(n_kills, n_workers=3):
-    """Print what ten deaths of workers cost, and whether the models are the same."""
+    """Print what deaths of workers cost each method, and whether the models are the same."""
     from distributed import Client
 
     X, Y, gaps = make_data()
@@ -198,7 +198,7 @@ def measure_kills(n_kills, n_workers=3):
                     plain = clone(estimator).fit(X, labels)
                     usual = time.perf_counter() - start
             killer, n_fits, start, worst, same = (
-                Killer(cluster, n_kills // 2, usual),
+                Killer(cluster, n_kills, usual),
                 0,
                 time.perf_counter(),
                 0.0,

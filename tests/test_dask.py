@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -281,7 +282,7 @@ def test_the_commands_work_on_a_cluster(client, tmp_path):
         assert [result.exit_code for result in results] == [0, 0, 0, 0], [result.output for result in results]
         shown[name] = [result.stdout for result in results]
         notes[name] = [result.stderr for result in results]
-    assert all(note.startswith("labelgap: Dask cluster: workers 2, workers lost 0, ") for note in notes["dask"])
+    assert all("labelgap: Dask cluster: workers 2, workers lost 0, " in note for note in notes["dask"])
     assert shown["dask"][1:] == shown["plain"][1:]
 
 
@@ -298,6 +299,25 @@ def test_an_address_without_a_scheduler_is_one_clear_error(tmp_path, monkeypatch
         assert len(shown.stderr.strip().splitlines()) == 1
     silent.close()
     assert [path.name for path in tmp_path.iterdir()] == ["posts.csv"]
+
+
+def test_the_death_of_the_scheduler_is_one_clear_error(planted):
+    data, options = planted(n=60), {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
+    cluster = distributed.LocalCluster(**options, processes=False)
+    client = distributed.Client(cluster, timeout=1)
+
+    def close(iteration):
+        client.sync(cluster.scheduler.close)
+
+    fixed = {"max_iter": 3, "tol": 0.0, "random_state": 0, "callbacks": [close]}
+    start = time.perf_counter()
+    with pytest.raises(ConnectionError, match=r"The Dask scheduler is gone .* resumes") as caught, connect(client):
+        LEML(2, **fixed).fit(data.X, data.Y)
+    assert time.perf_counter() - start < 10
+    assert "\n" not in str(caught.value)
+    client.close(timeout=1)
+    with suppress(TimeoutError):
+        cluster.close(timeout=1)
 
 
 def test_another_version_on_a_worker_is_one_clear_error(client, monkeypatch):

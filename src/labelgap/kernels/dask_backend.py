@@ -360,6 +360,10 @@ class DaskBackend(ShardedBackend):
         self.on_shards.place_shards()  # each block where the rows are that it multiplies
         return super().prepare_graph(matrix, dtype)
 
+    def matmul(self, A: Any, B: Any) -> Any:
+        """Return A B; B reaches all workers at once."""
+        return super().matmul(A, self.cluster.share(B) if isinstance(A, ShardedArray) else B)
+
     def spmm(self, A: Any, B: Any) -> Any:
         """Return A B; an array over features or labels that is too large for a worker travels in pieces."""
         if not isinstance(A, ShardedMatrix):
