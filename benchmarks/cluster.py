@@ -77,7 +77,7 @@ class Traffic:
         self.formula, self.sent, self.arrays, self.sums = 0, 0, Counter(), Counter()
         self._network, self._outgoing = count_loopback_bytes(), self._count_outgoing()
         self._share, self._add_up = dask_backend.Cluster.share, dask_backend.RemoteArray.add_up
-        self._call, self.n_tasks = dask_backend.Cluster.call, 0
+        self._call, self.events = dask_backend.Cluster.call, Counter()
 
         def share(cluster, value):
             if isinstance(value, np.ndarray) and value.nbytes > dask_backend.MAX_TASK_BYTES:
@@ -88,13 +88,14 @@ class Traffic:
 
         def add_up(first, parts):
             total = self._add_up(first, parts)
+            self.events["waits"] += 1
             self.formula += len(parts) * np.asarray(total).nbytes
             if np.asarray(total).nbytes > dask_backend.MAX_TASK_BYTES:
                 self.sums[total.shape] += 1
             return total
 
         def call(cluster, *arguments, **options):
-            self.n_tasks += 1
+            self.events["tasks"] += 1
             return self._call(cluster, *arguments, **options)
 
         dask_backend.Cluster.share, dask_backend.RemoteArray.add_up = share, add_up
@@ -102,8 +103,8 @@ class Traffic:
         return self
 
     def count(self):
-        """Return the numbers of arrays to all workers and of sums, by shape, and of tasks so far."""
-        return self.arrays + self.sums, self.n_tasks
+        """Return the numbers of arrays to all workers and of sums, by shape, and of tasks and waits for sums."""
+        return self.arrays + self.sums, +self.events
 
     def __exit__(self, *error):
         dask_backend.Cluster.call = self._call
@@ -293,15 +294,19 @@ class Costs(NamedTuple):
     """What an alternation of LEML with squared loss costs, and the machines.
 
     ``rounds`` products with X, with Xᵀ, with Y and with Yᵀ; ``left`` arrays of the size of W that go to the workers
-    or come back as sums, and ``right`` ones of the size of H. ``rate`` are multiply-adds a second of a worker in
-    sparse products, ``bandwidth`` the bytes a second of a network card, ``task`` the seconds that the scheduler
-    spends on a task, ``latency`` the seconds from a result to the next task. The rate is that of the 2 M rows of
-    docs/recipes/large.md, in processor time; bandwidth, task and latency are assumptions (10 Gbit/s, Dask's own).
+    or come back as sums, and ``right`` ones of the size of H. Each worker gets ``tasks`` tasks, and the client waits
+    ``waits`` times for a sum, small ones included (``check`` counts them). ``rate`` are multiply-adds a second of a
+    worker in sparse products, ``bandwidth`` the bytes a second of a network card, ``task`` the seconds that the
+    scheduler spends on a task, ``latency`` the seconds from a result to the next task. The rate is that of the 2 M
+    rows of docs/recipes/large.md, in processor time; bandwidth, task and latency are assumptions (10 Gbit/s, Dask's
+    own).
     """
 
     rounds: int = 3
     left: int = 7
     right: int = 6
+    tasks: int = 107
+    waits: int = 19
     rate: float = 1.5e9
     bandwidth: float = 1.25e9
     task: float = 0.0005
@@ -312,15 +317,15 @@ def predict_alternation(shape, k, n_workers, costs):
     """Return seconds of work and of communication, on paper.
 
     work = rounds · 2 · (nnz(X) + nnz(Y)) · k / (rate · N)
-    communication = (left · d + right · L) · 4 k · (1 + log2 N) / bandwidth + tasks · task + steps · latency
+    communication = (left · d + right · L) · 4 k · depth / bandwidth + tasks · N · task + waits · depth · latency
+    depth = 1 + log2 N
     """
     n, d, L, of_x, of_y = shape
     depth = 1 + math.ceil(math.log2(n_workers))
     work = costs.rounds * 2 * n * (of_x + of_y) * k / costs.rate / n_workers
     n_bytes = 4 * k * (costs.left * d + costs.right * L)
-    steps = costs.left + costs.right
-    tasks = 2 * steps * n_workers
-    return work, n_bytes * depth / costs.bandwidth + tasks * costs.task + steps * depth * costs.latency
+    waits = costs.tasks * n_workers * costs.task + costs.waits * depth * costs.latency
+    return work, n_bytes * depth / costs.bandwidth + waits
 
 
 def simulate_alternation(shape, k, n_workers, costs, rng):
@@ -335,7 +340,8 @@ def simulate_alternation(shape, k, n_workers, costs, rng):
         seconds, noise = 4 * k * width / costs.bandwidth, rng.lognormal(0, 0.1, (2, n_workers))
         there = _spread_out(clock, seconds, n_workers, costs) + cells * share * noise[0]
         clock = _add_pairs(there + costs.latency + cells * share * noise[1], seconds, costs)
-    return float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
+    small = (costs.waits - 2 * costs.rounds) * (1 + math.ceil(math.log2(n_workers))) * costs.latency
+    return small + float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
 
 
 def _spread_out(clock, seconds, n_workers, costs):
@@ -346,7 +352,8 @@ def _spread_out(clock, seconds, n_workers, costs):
         free[sender] += seconds
         free.append(free[sender])
         arrive.append(free[sender] + costs.latency)
-    return np.maximum(arrive, clock + costs.task * np.arange(1, n_workers + 1))
+    of_step = costs.tasks / (2 * costs.rounds + 1) * costs.task
+    return np.maximum(arrive, clock + of_step * np.arange(1, n_workers + 1))
 
 
 def _add_pairs(done, seconds, costs):
@@ -395,11 +402,11 @@ def measure_costs(client, n_workers):
 
 
 def time_alternations(X, Y, k, traffic=None):
-    """Return the median seconds of alternations after the first, and the numbers of arrays and tasks in one."""
+    """Return the median seconds of alternations after the first, and the numbers of arrays and events in one."""
     moments = []
 
     def note(_):
-        moments.append((time.perf_counter(), *((Counter(), 0) if traffic is None else traffic.count())))
+        moments.append((time.perf_counter(), *((Counter(), Counter()) if traffic is None else traffic.count())))
 
     LEML(k, init="random", max_iter=4, tol=0.0, random_state=0, callbacks=[note]).fit(X, Y)
     seconds = np.median(np.diff([moment[0] for moment in moments]))
@@ -413,19 +420,20 @@ def check_scaling(counts, k=50):
     cores, rows = len(os.sched_getaffinity(0)), []
     with threads(1):
         work = time_alternations(X, Y, k)[0]
-    rows.append(["none", work, 0.0, work, work])
+    rows.append(["none", work, 0.0, work, work, "", ""])
     for n_workers in counts:
         with start_cluster(n_workers) as cluster, connect(cluster.scheduler_address) as runner:
             costs = measure_costs(runner.client, n_workers)
             with Traffic(runner.client) as traffic:
-                seconds, arrays, tasks = time_alternations(X, Y, k, traffic)
-            depth, n_bytes = 1 + math.ceil(math.log2(n_workers)), 4 * sum(map(math.prod, arrays.elements()))
-            steps = arrays.total()
-            sent = n_bytes * depth / costs.bandwidth + tasks * costs.task + steps * depth * costs.latency
-            share = work / min(n_workers, cores)
-            rows.append([n_workers, share, sent, share + sent, seconds])
-            print(*rows[-1], costs, dict(arrays), tasks, flush=True)
-    show(f"Seconds of an alternation here, k = {k}", ["workers", "work", "communication", "model", "measured"], rows)
+                seconds, arrays, events = time_alternations(X, Y, k, traffic)
+            n_bytes = 4 * sum(map(math.prod, arrays.elements()))
+            sent, share = predict_alternation(CHECKED, k, n_workers, costs)[1], work / min(n_workers, cores)
+            formula = 4 * k * n_workers * (costs.left * d + costs.right * L)
+            megabytes = formula / 1e6, n_workers * n_bytes / 1e6
+            rows.append([n_workers, share, sent, share + sent, seconds, *megabytes])
+            print(*rows[-1], costs, dict(arrays), dict(events), flush=True)
+    header = ["workers", "work", "communication", "model", "measured", "MB, formula", "MB, sent"]
+    show(f"Seconds and megabytes of an alternation here, k = {k}", header, rows)
 
 
 def main():
