@@ -16,6 +16,7 @@ from labelgap.datasets import make_sparse_multilabel, read, read_records, write,
 from labelgap.estimators.tagger import add_counts, count_documents, count_words
 from labelgap.kernels import get_backend
 from labelgap.kernels.mapped import MappedMatrix
+from labelgap.runtime import limit_memory
 
 
 @pytest.fixture
@@ -55,6 +56,19 @@ def test_a_pickle_names_the_files(folder):
     assert is_mapped(copy.data)
     assert (copy != part).nnz == 0
     assert len(pickle.dumps(X)) < 1000
+
+
+@pytest.mark.parametrize("form", ["numbers", "mask"])
+def test_selected_rows_are_mapped_within_a_memory_limit(form, table, folder):
+    X, rows = read(folder).X, np.arange(59, -1, -3)
+    key = rows if form == "numbers" else np.isin(np.arange(60), rows)
+    assert not is_mapped(X[key].data)
+    with limit_memory(1000):
+        part = X[key]
+        assert is_mapped(part.data)
+        assert is_mapped(part.indices)
+        assert X[rows[:0]].shape == (0, 30)
+    np.testing.assert_array_equal(part.toarray(), X.toarray()[key])
 
 
 def test_the_transpose_is_mapped_and_exact(folder):
