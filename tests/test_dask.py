@@ -365,6 +365,23 @@ def test_rows_on_the_cluster_stay_there(form, planted, client, monkeypatch):
     assert ours.n_features_in_ == X.shape[1]
 
 
+def test_predictions_are_made_again_when_the_model_is_lost_with_a_worker(planted, client, monkeypatch):
+    data, calls, scatter = planted(n=60), [], client.scatter
+    blocks = make_blocks(client, "delayed", sp.csr_array(data.X))
+
+    def lose_first(value, **options):
+        future = scatter(value, **options)
+        calls.append(future)
+        if len(calls) == 1:
+            client.cancel([future])
+        return future
+
+    model = LEML(2, max_iter=1, tol=0.0, random_state=0).fit(data.X, data.Y)
+    monkeypatch.setattr(client, "scatter", lose_first)
+    np.testing.assert_allclose(model.decision_function(blocks), model.decision_function(data.X), rtol=1e-4, atol=1e-5)
+    assert len(calls) == 2
+
+
 def test_methods_without_shards_gather_the_rows(planted, client):
     data = planted(n=60)
     blocks = make_blocks(client, "delayed", sp.csr_array(data.X))

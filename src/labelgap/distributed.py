@@ -26,8 +26,8 @@ from uuid import uuid4
 import numpy as np
 
 from labelgap import __version__
-from labelgap.kernels.dask_backend import MAX_TASK_BYTES, Cluster, find_losses
-from labelgap.kernels.row_shards import KEY_PREFIX, make_key
+from labelgap.kernels.dask_backend import MAX_TASK_BYTES, Cluster
+from labelgap.kernels.row_shards import KEY_PREFIX, find_losses, make_key
 from labelgap.runtime import get_memory_limit, has_memory_limit, import_optional, limit_memory, offload, threads
 
 CONNECT_SECONDS = 5.0

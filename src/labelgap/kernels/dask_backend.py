@@ -21,7 +21,7 @@ import numpy as np
 from labelgap.kernels import base, cpu
 from labelgap.kernels.base import CellModel, LostArrays
 from labelgap.kernels.mapped import LARGE_SHARE, make_empty, slice_rows, split_rows_evenly
-from labelgap.kernels.row_shards import RowShards, get_client, make_key
+from labelgap.kernels.row_shards import RowShards, get_client, make_key, watch_losses
 from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedGraph, ShardedMatrix
 from labelgap.runtime import get_runner, import_optional
 
@@ -70,27 +70,16 @@ class Cluster:
     def watch_losses(self) -> Iterator[None]:
         """Raise LostArrays for an error that a dead worker explains; new workers take the place of dead ones."""
         try:
-            yield
-        except find_losses() as error:
-            if self.client.status != "running":
-                raise
+            with watch_losses(self.client):
+                yield
+        except LostArrays:
             alive = set(self.client.scheduler_info(n_workers=-1)["workers"])
             new = sorted(alive.difference(self.workers))
             self.workers = [name if name in alive or not new else new.pop() for name in self.workers]
             runner: Any = get_runner()
             if hasattr(runner, "n_repeated"):
                 runner.n_repeated += 1
-            raise LostArrays(f"A worker has died with arrays that others need ({error}).") from error
-
-
-def find_losses() -> tuple[type[BaseException], ...]:
-    """Return the errors of a client after a worker has died."""
-    distributed = import_optional("distributed", "dask")
-    return (
-        distributed.client.FutureCancelledError,
-        distributed.scheduler.KilledWorker,
-        distributed.comm.CommClosedError,
-    )
+            raise
 
 
 def _get_future(value: Any) -> Any:
