@@ -306,13 +306,15 @@ def evaluate(
             "estimate): also estimate P@k, nDCG@k, recall@k and F1 of the true tags."
         ),
     ] = "",
+    dask: Dask = "",
+    memory: Memory = None,
     json: Json = False,
 ) -> None:
     """Compare predictions with the tags (labels) of a file. Prints P@k, nDCG@k, Hamming loss, AUC and F1.
 
     labelgap evaluate test.csv --model model
     """
-    with exit_on_error(), show_progress("Evaluating …", json):
+    with exit_on_error(), show_progress("Evaluating …", json), use_machines(dask, memory):
         from labelgap.commands import prediction
         from labelgap.inputs import TableColumns, check_tags, count_tags, load_data_for, open_model
 
@@ -476,7 +478,11 @@ def export(
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(callback=check_data, help="File of features and labels, or a folder of such files.")
+        Path,
+        typer.Argument(
+            callback=check_data,
+            help="File of features and labels, or a folder of such files; with --shards also a table.",
+        ),
     ],
     target: Annotated[
         Path, typer.Argument(help="File to write, in the format of its ending; with --shards a folder.")
@@ -486,7 +492,7 @@ def convert(
         typer.Option(
             min=1,
             help="Write a folder of so many row shards, which fit, predict, evaluate and audit read without loading "
-            "it; of a folder, each file becomes a shard.",
+            "it; of a folder, each file becomes a shard. Of a table, write a folder of tables.",
         ),
     ] = None,
     json: Json = False,
