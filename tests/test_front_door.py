@@ -236,3 +236,109 @@ def test_a_table_called_txt_is_told_its_name(place):
     (place / "posts.txt").write_bytes((place / "posts.csv").read_bytes())
     shown = labelgap("fit", place / "posts.txt", *COLUMNS, "--output", place / "no")
     assert (shown.exit_code, "rename it to .csv or .tsv" in " ".join(shown.output.split())) == (1, True)
+
+
+# --- P(true) and its interval ---------------------------------------------------------------------------------------
+
+
+def test_the_probability_that_a_tag_is_true_has_an_interval(place):
+    """Half of the tags were forgotten: the intervals hold the true number of tags, which P(written) halves."""
+    model = load(place / "model")
+    texts, tags, _ = forgotten_tags(300, seed=3)
+    p, low, high = model.predict_proba(texts, meaning="true", return_interval=True)
+    np.testing.assert_array_equal(p, model.predict_proba(texts, meaning="true"))
+    assert (model.predict_proba(texts) <= low + 1e-12).all()
+    assert ((low <= p) & (p <= high)).all()
+    n_true = sum(map(len, tags))
+    assert low.sum() < n_true < high.sum()
+    assert abs(model.predict_proba(texts).sum() / n_true - 0.5) < 0.15
+    with pytest.raises(ValueError, match="return_interval=True is for meaning='true'"):
+        model.predict_proba(texts, return_interval=True)
+    as_json("predict", place / "posts.csv", "--model", place / "model", "--true", "--output", place / "true.jsonl")
+    row = read_records(place / "true.jsonl")[0]
+    column = list(model.label_names_in_).index(row["predicted_tags"][0])
+    expected = [part[0, column] for part in model.predict_proba([row["body"]], meaning="true", return_interval=True)]
+    shown = [row[name][0] for name in ("true_probabilities", "true_low", "true_high")]
+    assert shown == pytest.approx(expected, abs=1e-5)
+    printed = labelgap("predict", "--model", place / "model", "--document", row["body"], "--true")
+    assert f"true {expected[0]:.0%}, {expected[1]:.0%} to {expected[2]:.0%}" in " ".join(printed.output.split())
+
+
+def test_complete_tags_have_no_interval():
+    texts, _, written = forgotten_tags(300)
+    model = Tagger(complete=True).fit(texts, written)
+    p, low, high = model.predict_proba(texts[:5], meaning="true", return_interval=True)
+    np.testing.assert_array_equal(low, high)
+    np.testing.assert_array_equal(p, model.predict_proba(texts[:5]))
+
+
+# --- what a new user met --------------------------------------------------------------------------------------------
+
+
+def test_few_rows_have_scores_and_say_so(place):
+    records = read_records(place / "posts.csv")[:20]
+    write_records(place / "few.csv", list(records[0]), [list(record.values()) for record in records])
+    values = as_json("fit", place / "few.csv", *COLUMNS, "--output", place / "few")
+    assert "20 rows are too few to hold some out (50 are needed)" in values["on unseen texts"]
+    shown = labelgap("predict", "--model", place / "few", "--document", "unheard of")
+    assert "tags (score)" in shown.output
+    assert "1 of 1 rows have no tag over a threshold; --top 1 gives the best." in " ".join(shown.output.split())
+
+
+def test_a_text_in_place_of_a_file(place):
+    shown = labelgap("predict", "my cake is in the oven", "--model", place / "model")
+    assert (shown.exit_code, "or pass a text with --document" in " ".join(shown.output.split())) == (1, True)
+
+
+def test_the_expected_precision_of_an_aim(place):
+    values = as_json("fit", place / "posts.csv", *COLUMNS, "--aim", "precision>=0.9", "--output", place / "precise")
+    expected = float(values["on unseen texts"].partition("expected precision ")[2].partition(",")[0])
+    assert 0.88 < expected <= 1
+
+
+def test_completed_cells_are_counted_and_named(place):
+    texts, _, written = forgotten_tags(200)
+    cells = [
+        ["" if i % 4 == j else int(name in tags) for j, name in enumerate(("baking", "meat", "tea"))]
+        for i, tags in enumerate(written)
+    ]
+    write_records(
+        place / "blank.csv",
+        ["body", "baking", "meat", "tea"],
+        ([t, *row] for t, row in zip(texts, cells, strict=True)),
+    )
+    as_json("fit", place / "blank.csv", "--output", place / "blank")
+    values = as_json("complete", place / "blank.csv", "--model", place / "blank", "--output", place / "filled.csv")
+    assert values["cells filled"] == 150
+    assert values["filled with"] == "the probability of a yes, calibrated on known cells that were held out"
+
+
+@pytest.mark.parametrize("blank", [False, True], ids=["list", "array"])
+def test_lists_of_strings_of_numpy_are_tags(blank, place):
+    """pandas writes a list of NumPy's strings as [np.str_('a b'), np.str_('c')]."""
+    records = read_records(place / "posts.csv")
+    lists = [[np.str_(tag) for tag in record["tags"].split()] for record in records]
+    cells = [str(np.array(tags, object)) if blank else str(tags) for tags in lists]
+    write_records(place / "numpy.csv", ["body", "tags"], zip((r["body"] for r in records), cells, strict=True))
+    values = as_json("fit", place / "numpy.csv", "--output", place / "numpy")
+    assert (values["labels"], values["tags separated by"]) == (3, "python")
+
+
+# --- scikit-learn ---------------------------------------------------------------------------------------------------
+
+
+def test_scikit_learn_takes_the_default(place):
+    """cross_val_predict, CalibrationDisplay and scorers, on texts."""
+    from sklearn.calibration import calibration_curve
+    from sklearn.model_selection import cross_val_predict, cross_val_score
+
+    texts, tags, written = forgotten_tags(300)
+    names = sorted({tag for row in tags for tag in row})
+    Y = np.array([[name in row for name in names] for row in written], float)
+    model = Tagger(label_names=names, complete=False)
+    p = cross_val_predict(model, texts, Y, method="predict_proba", cv=3)
+    share, mean = calibration_curve(Y.ravel(), p.ravel(), n_bins=4, strategy="quantile")
+    assert np.abs(share - mean).max() < 0.12
+    assert cross_val_score(model, texts, Y, scoring="f1_micro", cv=3).min() > 0.5
+    for name in ("P@1", "F1"):
+        assert cross_val_score(model, texts, Y, scoring=get_scorer(name), cv=3).min() > 0.5

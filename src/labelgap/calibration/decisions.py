@@ -13,7 +13,6 @@ from labelgap.calibration.curves import Calibration, calibration_error, reliabil
 from labelgap.calibration.scored_cells import ScoredCells
 from labelgap.calibration.written import WrittenShare, estimate_written
 from labelgap.observations import Labels
-from labelgap.portable import MIN_PROBABILITY
 
 AIMS = ("f1", "expected", "precision>=P", "k=K")
 MIN_LIKELY = 0.05  # probabilities above this are worth a look; nearly all cells are below
@@ -89,9 +88,7 @@ class RowCalibration:
     def convert(self, scores: NDArray, labels: NDArray, meaning: Meaning = "written") -> NDArray[np.float64]:
         """Return the probabilities of cells with these scores and labels."""
         probabilities = self.curve.predict(scores, labels)
-        if meaning == "written":
-            return probabilities
-        return np.minimum(probabilities / self.written.of_label[labels], 1 - MIN_PROBABILITY)
+        return probabilities if meaning == "written" else self.written.find_true(probabilities, labels).probabilities
 
     def to_values(self) -> dict[str, Any]:
         """Return the calibration as values of a model file."""
@@ -205,8 +202,8 @@ def measure_quality(
     """Return the quality on held-out rows: rows, P@1, F1, labels a row, rows with a label, calibration errors.
 
     f is P(written) by curves of other rows; "calibration_error_likely" is that of the cells with f above 0.05.
-    P@1 and F1 compare with the written labels, and are too low where labels were forgotten. "expected_f1" counts
-    p, the probability that the label is true.
+    P@1 and F1 compare with the written labels, and are too low where labels were forgotten. "expected_f1" and
+    "expected_precision" count p, the probability that the label is true.
     """
     margins = cells.scores - thresholds[cells.labels]
     order = np.lexsort((cells.labels, -cells.scores, cells.rows))
@@ -221,11 +218,13 @@ def measure_quality(
     weights, n_predicted = cells.weights, float(cells.weights @ predicted)
     n_positive, likely = float(weights @ cells.positive), f > MIN_LIKELY
     hits, total = float(weights @ (predicted & cells.positive)), float(weights @ p)
+    expected_hits = float(weights @ (predicted * p))
     return {
         "rows": float(len(rows)),
         "precision_at_1": float(cells.positive[best][with_positive].mean()) if with_positive.any() else float("nan"),
         "f1": 2 * hits / max(n_predicted + n_positive, 1.0),
-        "expected_f1": 2 * float(weights @ (predicted * p)) / max(n_predicted + total, 1.0),
+        "expected_f1": 2 * expected_hits / max(n_predicted + total, 1.0),
+        "expected_precision": expected_hits / n_predicted if n_predicted else float("nan"),
         "labels_per_row": n_predicted / max(len(rows), 1),
         "rows_with_label": float(has_label.mean()) if len(rows) else 0.0,
         "calibration_error": calibration_error(f, cells.positive, weights=weights),

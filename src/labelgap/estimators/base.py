@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from labelgap import __version__
 from labelgap.calibration import NotCalibrated, RowCalibration, parse_aim
 from labelgap.calibration.decisions import Meaning
+from labelgap.calibration.written import TrueProbabilities
 from labelgap.estimators.calibrating import calibrate_fitted, calibrate_rows
 from labelgap.estimators.fit_callbacks import CallbackSupportMixin, with_fit_task
 from labelgap.estimators.parameters import check_choice, check_dtype, check_k, check_sample_weight
@@ -308,7 +309,9 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
 
     @if_calibrated
     @over_blocks
-    def predict_proba(self, X: Any, *, meaning: Meaning = "written") -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: Any, *, meaning: Meaning = "written", return_interval: bool = False
+    ) -> NDArray[np.float64] | TrueProbabilities:
         """Return a probability for each row and label, an (n, L) array.
 
         Parameters
@@ -320,10 +323,12 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             check. "true": the probability that the label is true, P(written) / c_j and at most 1, where a true label
             j is written with the same probability c_j in every row. c_j is estimated (``calibration_.written``) if
             only positives are known, and 1 otherwise.
+        return_interval : bool, default=False
+            Whether to return the bounds of P(true) that follow from the 95 % interval of c_j too.
 
         Returns
         -------
-        ndarray of shape (n, L)
+        ndarray of shape (n, L), or three of them with ``return_interval``: ``probabilities``, ``low`` and ``high``
 
         Raises
         ------
@@ -332,10 +337,15 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self)
         calibration = self._get_calibration(meaning)
+        if return_interval and meaning != "true":
+            raise ValueError("return_interval=True is for meaning='true': P(written) is checked and has no bounds.")
         labels = np.arange(self.n_labels_)
         with threads(self.n_jobs), explain_out_of_memory():
             blocks = self._scores(self._check_rows(X)).blocks()
-            return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
+            if not return_interval:
+                return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
+            written = np.concatenate([calibration.convert(block, labels) for block in blocks])
+            return calibration.written.find_true(written, labels)
 
     def calibrate(
         self,
