@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from labelgap import Tagger, audit, explain, get_scorer, load
-from labelgap.datasets import read_records, write_records
+from labelgap.datasets import read_records, write, write_records
 from test_commands import as_json, labelgap
 from test_probabilities import forgotten_tags
 
@@ -270,6 +271,25 @@ def test_complete_tags_have_no_interval():
     p, low, high = model.predict_proba(texts[:5], meaning="true", return_interval=True)
     np.testing.assert_array_equal(low, high)
     np.testing.assert_array_equal(p, model.predict_proba(texts[:5]))
+
+
+def test_a_model_file_of_an_earlier_version_has_scores(tmp_path):
+    """Its numbers are called scores in a table, on the screen and by the service."""
+    pytest.importorskip("fastapi", reason="the service needs fastapi")
+    from labelgap.serve import create_app
+    from test_serve import LOCAL, client_of
+
+    path = Path(__file__).parent / "models" / "format-1-LEML.labelgap"
+    rows = json.loads(path.with_suffix(".json").read_text())["X"][:3]
+    write(tmp_path / "new.npz", np.array(rows), np.zeros((3, load(path).n_labels_)))
+    shown = labelgap("predict", tmp_path / "new.npz", "--model", path, "--top", 2)
+    assert "tags (score)" in shown.output
+    assert "not probabilities" in " ".join(shown.output.split())
+    labelgap("predict", tmp_path / "new.npz", "--model", path, "--top", 2, "--output", tmp_path / "out.jsonl")
+    assert list(read_records(tmp_path / "out.jsonl")[0]) == ["row", "tags", "scores"]
+    with client_of(create_app({"old": load(path)}, settings=LOCAL)) as client:
+        answer = client.post("/v1/models/old/predict", json={"dense": rows, "top": 2}).json()
+    assert set(answer["predictions"][0]["labels"][0]) == {"label", "score"}
 
 
 # --- what a new user met --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from labelgap.observations import Labels
 AIMS = ("f1", "expected", "precision>=P", "k=K")
 MIN_LIKELY = 0.05  # probabilities above this are worth a look; nearly all cells are below
 LABEL_SCALES = (0.05, 0.3)  # of the terms of each label
+N_PARTS = 2  # of the rows, to compare these scales
 TINY = 1e-6  # a probability that counts as 0 in the logarithmic loss
 Meaning = Literal["written", "true"]
 
@@ -160,11 +161,11 @@ def choose_label_scale(cells: ScoredCells, n_labels: int) -> tuple[float, NDArra
 
 
 def cross_fit(cells: ScoredCells, n_labels: int, own: float) -> NDArray[np.float64]:
-    """Return P(written) of cells by curves that were fitted on the other half of the rows."""
-    probabilities, half = np.empty(len(cells.scores)), cells.rows % 2 == 0
-    for test in (half, ~half):
+    """Return P(written) of cells by curves that were fitted on the other parts of the rows."""
+    probabilities, part = np.empty(len(cells.scores)), cells.rows % N_PARTS
+    for test in (part == number for number in np.unique(part)):
         train = cells.select(~test)
-        if not len(train.scores):  # all rows are in one half
+        if not len(train.scores):  # all rows are in one part
             train = cells
         curve = Calibration(n_labels, own=own).fit(train.scores, train.labels, train.positive, train.weights)
         probabilities[test] = curve.predict(cells.scores[test], cells.labels[test])
