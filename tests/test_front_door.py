@@ -213,7 +213,10 @@ def test_explain_and_inspect_name_the_probability(place):
     assert values["probability"] == pytest.approx(model.predict_proba([text])[0, 0], abs=1e-5)
     shown = labelgap("explain", place / "posts.csv", "--model", place / "model", "--row", 0, "--label", label)
     assert f"a person writes it with probability {values['probability']:.3f}" in shown.output
-    assert as_json("inspect", place / "model")["thresholds for"] == "f1"
+    facts, written = as_json("inspect", place / "model"), model.calibration_.written
+    assert facts["thresholds for"] == "f1"
+    expected = f"{written.overall:.2f} ({written.low:.2f} to {written.high:.2f})"
+    assert facts["share of true labels written"] == expected
     labelgap("fit", place / "posts.csv", *COLUMNS, "--no-calibrate", "--output", place / "plain")
     assert "scores, no probabilities" in as_json("inspect", place / "plain")["thresholds for"]
 
@@ -359,6 +362,5 @@ def test_scikit_learn_takes_the_default(place):
     p = cross_val_predict(model, texts, Y, method="predict_proba", cv=3)
     share, mean = calibration_curve(Y.ravel(), p.ravel(), n_bins=4, strategy="quantile")
     assert np.abs(share - mean).max() < 0.12
-    assert cross_val_score(model, texts, Y, scoring="f1_micro", cv=3).min() > 0.5
-    for name in ("P@1", "F1"):
-        assert cross_val_score(model, texts, Y, scoring=get_scorer(name), cv=3).min() > 0.5
+    for scoring in ("f1_micro", "roc_auc", "average_precision", get_scorer("P@1"), get_scorer("F1")):
+        assert cross_val_score(model, texts, Y, scoring=scoring, cv=3).min() > 0.5

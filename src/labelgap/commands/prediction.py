@@ -247,10 +247,13 @@ def inspect(path: Path) -> dict[str, Any]:
     size = sum(part.stat().st_size for part in path.iterdir()) if path.is_dir() else path.stat().st_size
     parameters = header.get("parameters") or {}
     calibration = attributes.get("calibration_", {}).get("items", {}).get("calibration", {}).get("items", {})
+    written = calibration.get("written", {}).get("items", {})
+    share, low, high = (written.get(name, {}).get("value") for name in ("overall", "low", "high"))
     return {
         "estimator": header.get("estimator"),
         "parameters": {name: value for name, value in parameters.items() if name != "label_names"},
         "thresholds for": calibration["aim"]["value"] if "aim" in calibration else "none: scores, no probabilities",
+        "share of true labels written": None if share is None else f"{share:.2f} ({low:.2f} to {high:.2f})",
         "labels": values["n_labels_"],
         "features": values["n_features_in_"],
         "label names": attributes.get("label_names_in_", {}).get("values"),
