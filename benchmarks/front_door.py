@@ -2,7 +2,8 @@
 
 Each table is split into four fifths for training and one fifth for tests; a share of the tags is removed at random.
 Each fit runs in a process of its own. P@k and F1 compare with the untouched tags of the test rows; probabilities,
-with test tags that are thinned like those of the training. P(true), in cells where it is above 0.05, is shown beside
+with test tags that are thinned like those of the training; *perfect* is the error above 0.05 that perfect
+probabilities would have by chance, on as many rows. P(true), in cells where it is above 0.05, is shown beside
 its 95 % interval, as means over these cells, and the share of untouched tags among them. Other packages get the
 features of labelgap's words and their own defaults; a label is predicted above the score that maximises F1 on a fifth
 of the training rows, for which they are fitted once more without it. Results go to a JSON file, and a run continues
@@ -46,7 +47,7 @@ from labelgap.runtime import write_atomically
 MIN_LIKELY = 0.05
 PEER_LIMIT = 900  # seconds of one fit of another package; beyond, its figures are blank
 FIGURES = (
-    *("P@1", "P@3", "P@5", "micro F1", "macro F1", "tagged", "error", f"error > {MIN_LIKELY}"),
+    *("P@1", "P@3", "P@5", "micro F1", "macro F1", "tagged", "error", f"error > {MIN_LIKELY}", "perfect"),
     *("true: error", "mean", "low", "high", "untouched"),
     *("s", "CPU s", "MB"),
 )
@@ -119,13 +120,21 @@ def compute_errors(p: NDArray, yes: NDArray) -> list[float]:
     return [calibration_error(p.ravel(), yes.ravel()), calibration_error(p[likely], yes[likely])]
 
 
+def compute_least_error(p: NDArray) -> float:
+    """Return the error of cells above 0.05 that perfect probabilities would have by chance, as mean of ten draws."""
+    rng, likely = np.random.RandomState(0), p[p > MIN_LIKELY]
+    return float(np.mean([calibration_error(likely, rng.rand(len(likely)) < likely) for _ in range(10)]))
+
+
 def evaluate(out: Any, names: list[str], split: dict[str, list]) -> list[float]:
     """Return the figures of a ranking, decisions and probabilities: all but time and memory."""
     truth, thinned = (encode_tags(split[key], names).Y.toarray() > 0 for key in ("truth", "thinned"))
     hits = np.take_along_axis(truth, out["best"], 1)[truth.any(axis=1)]
     figures = [100 * float(hits[:, :k].mean()) for k in (1, 3, 5)]
     figures += [*compute_f1(out["yes"], truth), float(out["yes"].any(axis=1).mean())]
-    figures += compute_errors(out["written"], thinned) if "written" in out else [np.nan, np.nan]
+    if "written" not in out:
+        return [*figures, *[np.nan] * 8]
+    figures += [*compute_errors(out["written"], thinned), compute_least_error(out["written"])]
     if "true" not in out:
         return [*figures, *[np.nan] * 5]
     likely = out["true"] > MIN_LIKELY
