@@ -33,7 +33,7 @@ from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.kernels.row_shards import RowShards, gather_each, list_blocks, map_blocks, start_blocks
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics.batch import Batch
-from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
+from labelgap.observations import Container, Labels, as_labels, check_sparse_indices, encode_tags, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.observations.frames import read_array
 from labelgap.observations.labels import check_distinct_names, stack_rows
@@ -700,8 +700,15 @@ def get_final_estimator(estimator: Any) -> Any:
 
 
 def as_labels_for(estimator: Any, Y: Any, observed: Any = None) -> Labels:
-    """Return Y as :class:`Labels`; the estimator's parameter ``absent`` says what an absent label means."""
-    return as_labels(Y, observed, getattr(get_final_estimator(estimator), "absent", "negative"))
+    """Return Y as :class:`Labels`; the estimator's parameter ``absent`` says what an absent label means.
+
+    Lists of tags have the columns of a fitted estimator's label names.
+    """
+    final = get_final_estimator(estimator)
+    names = getattr(final, "label_names_in_", None)
+    if names is not None and Y is not None and holds_tags(Y):
+        Y = encode_tags(Y, list(names)).Y
+    return as_labels(Y, observed, getattr(final, "absent", "negative"))
 
 
 PackedModel = dict[str, Any]
