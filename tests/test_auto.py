@@ -17,8 +17,14 @@ from labelgap.model_selection.auto import Candidate, Judge, MemberSearch, Scored
 from labelgap.observations import Labels
 
 TWO = [
-    {"method": "BinaryRelevance", "parameters": {"loss": "squared", "alpha": 1.0}, "idf": False, "weight": 1.0},
-    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "idf": True, "weight": 0.3},
+    {
+        "method": "BinaryRelevance",
+        "parameters": {"loss": "squared", "alpha": 1.0},
+        "idf": False,
+        "labelled": False,
+        "weight": 1.0,
+    },
+    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "idf": True, "labelled": True, "weight": 0.3},
 ]
 
 
@@ -108,6 +114,28 @@ def test_the_judge_is_the_geometric_mean_of_precisions():
     assert known == pytest.approx(
         Judge(Labels(gaps), rows, None, get_backend("cpu")).score(np.where(np.isnan(gaps), -9, scores))
     )
+
+
+def test_the_judge_of_single_labels_counts_the_labels_ahead():
+    rng = np.random.RandomState(0)
+    Y, scores = np.eye(7)[rng.randint(0, 7, 30)], rng.randint(0, 5, (30, 7)).astype(np.float32)
+    ahead = [
+        np.mean([(row[j] > row[k]) + (row[j] == row[k]) / 2 for j in range(7) if j != k])
+        for row, k in zip(scores, Y.argmax(axis=1), strict=True)
+    ]
+    loss, reciprocal = np.mean(ahead), np.mean(1 / (1 + 6 * np.array(ahead)))
+    judge = Judge(Labels(Y), [np.arange(30)], None, get_backend("cpu"))
+    assert judge.score(scores) == pytest.approx(reciprocal * (1 - loss) / loss)
+
+
+def test_neighbours_and_trees_learn_from_labelled_rows_only():
+    X, Y = words()
+    Y[::2] = 0
+    member = TWO[1] | {"weight": 1.0}
+    model = AutoLabeler(members=[member], random_state=0).fit(X, Y)
+    assert model.models_[0].positives_.shape[0] == np.count_nonzero(Y.any(axis=1)) < len(Y)
+    everything = AutoLabeler(members=[member | {"labelled": False}], random_state=0).fit(X, Y)
+    assert everything.models_[0].positives_.shape[0] == len(Y)
 
 
 def test_the_blend_adds_a_member_that_helps_and_no_other():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
@@ -13,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
@@ -31,11 +33,9 @@ from labelgap.runtime import progress, scope
 
 MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
 RIDGE_SHARE = 0.4  # of the budget, after which the search of ridge regressions ends
-MIN_HELD_OUT = 3000  # rows to compare candidates on, in as few folds as possible
+MIN_HELD_OUT, MAX_HELD_OUT, MAX_CELLS = 3000, 5000, 11e6  # rows to compare candidates on: many if labels are few
 SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
-MIN_PROBE_SCORE = 0.7  # of a candidate on few rows, relative to the first one
-MAX_PROBE_HELD_OUT = 1000
 LATE = "skipped: it would exceed the budget"
 PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
 SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
@@ -51,12 +51,16 @@ MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 5000, 500
 
 
 class Candidate(NamedTuple):
-    """An unfitted estimator, whether it gets rows with idf weights, and what it takes an absent label for."""
+    """An unfitted estimator, whether it gets rows with idf weights, and what it takes an absent label for.
+
+    A ``labelled`` one learns from the rows with a label only.
+    """
 
     name: str
     estimator: MultiLabelEstimator
     idf: bool = False
     absent: str = "no"
+    labelled: bool = False
 
 
 class Scored(NamedTuple):
@@ -69,13 +73,6 @@ class Scored(NamedTuple):
     scores: NDArray
     seconds: float = 0.0
     fitted: MultiLabelEstimator | None = None
-
-
-class TimedFit(NamedTuple):
-    """The seconds and the score of a fit on few rows."""
-
-    seconds: float
-    score: float
 
 
 class Found(NamedTuple):
@@ -124,7 +121,8 @@ class AutoLabeler(MultiLabelEstimator):
     Attributes
     ----------
     members_ : list of dict
-        For each member "method", "parameters", "idf" (whether its rows are weighted) and "weight".
+        For each member "method", "parameters", "idf" (whether its rows are weighted), "labelled" (whether it learns
+        from the rows with a label only) and "weight".
     models_ : list of estimators
         The fitted members.
     rarity_ : float
@@ -214,7 +212,8 @@ class AutoLabeler(MultiLabelEstimator):
         self.models_ = []
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
             with scope(f"member {number}"):
-                self.models_.append(model or make_member(member).fit(self._rows_of(member, X), labels))
+                rows = select_rows(labels, member["labelled"])
+                self.models_.append(model or make_member(member).fit(self._rows_of(member, X)[rows], labels[rows]))
 
     def _member_options(self, seed: int) -> dict[str, Any]:
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
@@ -277,13 +276,15 @@ def weigh_columns(X: Any, idf: NDArray | None) -> sp.csr_array:
 def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
     """Return the unfitted estimator of a member.
 
-    >>> make_member({"method": "LabelKNN", "parameters": {"n_neighbors": 40}, "idf": False, "weight": 1.0})
-    LabelKNN(n_neighbors=40)
+    >>> make_member({"method": "LabelKNN", "parameters": {}, "idf": False, "labelled": True, "weight": 1.0})
+    LabelKNN()
     """
-    missing = {"method", "parameters", "idf", "weight"} - set(member)
+    missing = {"method", "parameters", "idf", "labelled", "weight"} - set(member)
     cls = getattr(import_module("labelgap"), str(member.get("method")), None)
     if missing or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
-        raise ValueError(f"members holds {member!r}; pass dicts with 'method', 'parameters', 'idf' and 'weight'.")
+        raise ValueError(
+            f"members holds {member!r}; pass dicts with 'method', 'parameters', 'idf', 'labelled' and 'weight'."
+        )
     return cls(**member["parameters"])
 
 
@@ -300,8 +301,19 @@ def describe_member(candidate: Candidate, weight: float) -> dict[str, Any]:
         "method": type(estimator).__name__,
         "parameters": parameters,
         "idf": candidate.idf,
+        "labelled": candidate.labelled,
         "weight": float(weight),
     }
+
+
+def select_rows(labels: Labels, labelled: bool, rows: NDArray | None = None) -> NDArray:
+    """Return the rows to learn from: those given, or all, and with ``labelled`` only those with a label.
+
+    >>> select_rows(Labels([[1, 0], [0, 0], [0, 1]]), True)
+    array([0, 2])
+    """
+    rows = np.arange(len(labels)) if rows is None else rows
+    return rows[np.diff(labels.positives.indptr)[rows] > 0] if labelled else rows
 
 
 class MemberSearch:
@@ -323,7 +335,6 @@ class MemberSearch:
         self.propensity = propensity
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
-        self.first_scores: dict[int, float] = {}
 
     def run(self) -> Found:
         """Return the members and what was tried."""
@@ -335,7 +346,8 @@ class MemberSearch:
             return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None, [None])
         self.folds = self._split()
         self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
-        with progress(None, "AutoLabeler: candidates", 0) as advance:
+        with progress(None, "AutoLabeler: candidates", 0) as advance, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # what counts is the score on held-out rows
             for idf, choice in choices.items():
                 name = "one-vs-all, chosen" + (", idf" if idf else "")
                 self._try(Candidate(name, choice.estimator, idf), required=True)
@@ -356,9 +368,10 @@ class MemberSearch:
 
     def _split(self) -> list[NDArray]:
         """Return the rows of as few folds as hold enough rows."""
-        n = len(self.labels)
+        n, n_labels = self.labels.shape
         order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, MIN_HELD_OUT))
-        n_folds = min(3, -(-MIN_HELD_OUT // size))
+        wanted = np.clip(MAX_CELLS // n_labels, MIN_HELD_OUT, MAX_HELD_OUT)
+        n_folds = int(min(5, -(-wanted // size)))
         return [np.sort(order[start : start + size]) for start in range(0, n_folds * size, size)]
 
     def _list_candidates(self, idf: bool) -> Iterator[Candidate]:
@@ -370,7 +383,8 @@ class MemberSearch:
         weights, powers = WEIGHTS_UNLABELLED, FREQUENCY_POWERS
         one_class = OneClassMFCV(weights=weights, frequency_powers=powers, metric=self._list_metrics(), **seeded)
         yield Candidate("one-class", one_class, idf, "unlabelled")
-        yield Candidate("neighbours", LabelKNN(40, **seeded), idf=True in self.rows)
+        for count in (40, 100):
+            yield Candidate(f"{count} neighbours", LabelKNN(count, **seeded), True in self.rows, labelled=complete)
         if n <= MAX_KERNEL_ROWS and d <= MAX_KERNEL_FEATURES:
             rank = min(self.labels.shape[1], n)
             for alpha in (0.1, 1.0):
@@ -379,7 +393,7 @@ class MemberSearch:
             yield Candidate("one-vs-all, squared hinge", BinaryRelevance(propensity=self.propensity, **jobs), idf)
         elif min(self.labels.shape[1], d) > 1:
             yield Candidate("low rank", LEML(**seeded), idf)
-        yield Candidate("trees", FastXML(**seeded), False)
+        yield Candidate("trees", FastXML(**seeded), labelled=complete)
 
     def _list_metrics(self) -> list[Any]:
         """Return the metrics of searches: P@1, P@3 and P@5, or PSP@k with propensities."""
@@ -419,7 +433,7 @@ class MemberSearch:
             return obstacle
         start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
         for number, held_out in enumerate(self.folds):
-            train = np.setdiff1d(np.arange(len(self.labels)), held_out)
+            train = self._rows_without(held_out, candidate)
             with scope(f"{candidate.name}, fold {number}"):
                 model = clone(candidate.estimator).fit(X[train], self.labels[train])
             blocks.append(model._scores(X[held_out]).dense())
@@ -427,6 +441,9 @@ class MemberSearch:
                 return LATE
         seconds = (time.perf_counter() - start) / len(self.folds)
         return Scored(candidate, np.concatenate(blocks), 1.25 * seconds)
+
+    def _rows_without(self, held_out: NDArray, candidate: Candidate) -> NDArray:
+        return select_rows(self.labels, candidate.labelled, np.setdiff1d(np.arange(len(self.labels)), held_out))
 
     def _search_one_class(self, candidate: Candidate) -> Scored | str:
         """Search on the folds; the chosen parameters have scores of held-out rows, and a model of all rows."""
@@ -441,29 +458,18 @@ class MemberSearch:
         return Scored(chosen, np.concatenate(scores), 0.0, search.best_estimator_)
 
     def _find_obstacle(self, candidate: Candidate) -> str:
-        """Return why a candidate is not worth its time, from fits on few rows, or "" if it is.
+        """Return "" if fits on the folds and on all rows are expected to end in time, from a fit on few rows.
 
-        Fits on the folds and on all rows must be expected to end in time, and on few rows the candidate must not be
-        clearly worse than the first one. The first probe also compiles what is not compiled yet; if it promises
-        enough time, there is no second one.
+        The first fit also compiles what is not compiled yet; if it promises enough time, there is no second one.
         """
         if self._seconds_left() < 0.05 * (self.deadline - self.began):
             return LATE
         if len(self.labels) <= MIN_PROBE_ROWS:
             return ""
         for share in (2 * PROBE_SHARE, PROBE_SHARE):
-            probe = self._probe(candidate, share)
-            if probe.score < MIN_PROBE_SCORE * self._probe_first(share):
-                return f"skipped: clearly worse on {len(self.labels) // share} rows"
-            if PROBE_MARGIN * share * probe.seconds * (len(self.folds) + 1) < self._seconds_left():
+            if PROBE_MARGIN * share * self._time_fit(candidate, share) * (len(self.folds) + 1) < self._seconds_left():
                 return ""
         return LATE
-
-    def _probe_first(self, share: int) -> float:
-        """Return the score of the first candidate on few rows."""
-        if share not in self.first_scores:
-            self.first_scores[share] = self._probe(self.scored[0].candidate, share).score
-        return self.first_scores[share]
 
     def _can_go_on(self, seconds: float) -> bool:
         """Return whether the other folds and a fit on all rows are expected to end in time, from the first fold."""
@@ -473,17 +479,13 @@ class MemberSearch:
         """Return the seconds until the deadline, less those of the last fit of all candidates so far."""
         return self.deadline - time.perf_counter() - sum(scored.seconds for scored in self.scored)
 
-    def _probe(self, candidate: Candidate, share: int) -> TimedFit:
-        """Return the seconds and the score of a fit on one of ``share`` rows; the rows of a fold are scored."""
-        n, start, X = len(self.labels), time.perf_counter(), self.rows[candidate.idf]
-        others = np.setdiff1d(np.arange(n), self.folds[0])
-        rows = np.sort(np.random.RandomState(SEED).permutation(others)[: n // share])
+    def _time_fit(self, candidate: Candidate, share: int) -> float:
+        """Return the seconds of a fit on one of ``share`` rows."""
+        start, rows = time.perf_counter(), self._rows_without(self.folds[0], candidate)
+        rows = np.sort(np.random.RandomState(SEED).permutation(rows)[: len(rows) // share])
         with scope(f"{candidate.name}, probe {share}"):
-            model = clone(candidate.estimator).fit(X[rows], self.labels[rows])
-        seconds = time.perf_counter() - start
-        held_out = self.folds[0][:MAX_PROBE_HELD_OUT]
-        judge = Judge(self.labels, [held_out], self.propensity, self.kernels)
-        return TimedFit(seconds, judge.score(model._scores(X[held_out]).dense()))
+            clone(candidate.estimator).fit(self.rows[candidate.idf][rows], self.labels[rows])
+        return time.perf_counter() - start
 
     def _blend(self) -> Found:
         """Return the blend: the best candidate, and others while they raise the score."""
@@ -531,12 +533,17 @@ class MemberSearch:
 
 
 class Judge:
-    """The geometric mean of P@1, P@3 and P@5 on held-out rows, over known cells; a hit counts 1/p of its label."""
+    """The score of candidates on held-out rows, over known cells; a hit counts 1/p of its label.
+
+    It is the geometric mean of P@1, P@3 and P@5. If no row has more than one label, where the first places say
+    little, it is MRR (1 − R) / R: the mean reciprocal rank of the label, and the ranking loss R.
+    """
 
     def __init__(self, labels: Labels, folds: list[NDArray], propensity: NDArray | None, kernels: Backend) -> None:
         parts = [labels[rows] for rows in folds]
         self.kernels = kernels
         self.truth = sp.csr_array(sp.vstack([part.positives for part in parts])).toarray().astype(np.float32)
+        self.one_label = labels.shape[1] > 1 and int(np.diff(labels.positives.indptr).max(initial=0)) == 1
         if propensity is not None:
             self.truth /= propensity.astype(np.float32)
         self.unknown = None
@@ -549,7 +556,17 @@ class Judge:
         """Return the score of the held-out rows' scores."""
         if self.unknown is not None:
             scores = np.where(self.unknown, -np.inf, scores)
+        if self.one_label:
+            return self._score_ranks(scores)
         best, _ = self.kernels.best_in_rows(np.ascontiguousarray(scores), max(self.depths))
         gains = np.take_along_axis(self.truth, best, 1).sum(axis=0, dtype=float).cumsum()
         shares = [gains[k - 1] / (self.n_rows * k) for k in self.depths]
         return float(np.exp(np.mean(np.log(np.maximum(shares, 1e-6)))))
+
+    def _score_ranks(self, scores: NDArray) -> float:
+        rows, labels = np.nonzero(self.truth)
+        own = scores[rows, labels][:, None]
+        ahead = (scores[rows] > own).sum(axis=1) + 0.5 * ((scores[rows] == own).sum(axis=1) - 1)
+        loss = float(np.average(ahead, weights=self.truth[rows, labels])) / (scores.shape[1] - 1)
+        reciprocal = float((self.truth[rows, labels] / (1 + ahead)).sum()) / self.n_rows
+        return reciprocal * (1 - loss) / max(loss, 1e-6)
