@@ -128,6 +128,20 @@ def test_the_judge_of_single_labels_counts_the_labels_ahead():
     assert judge.score(scores) == pytest.approx(reciprocal * (1 - loss) / loss)
 
 
+def test_the_first_candidate_is_what_a_tagger_fits_by_default():
+    rng = np.random.default_rng(1)
+    Y = rng.random((200, 3)) < 0.4
+    texts = [
+        " ".join(f"word{w}" for w in rng.integers(0, 20, 5)) + " salt" * int(row[0]) + " sugar" * int(row[1])
+        for row in Y
+    ]
+    tagger = Tagger(n_jobs=1).fit(texts, Y.astype(int))
+    model = AutoLabeler(budget=1e-3, random_state=0).fit(tagger.transform(texts), Y.astype(int))
+    parameters = model.report_[0]["parameters"]
+    assert parameters == {name: getattr(tagger.model_, name) for name in parameters}
+    assert {"alpha", "frequency_power"} & set(parameters)
+
+
 def test_neighbours_and_trees_learn_from_labelled_rows_only():
     X, Y = words()
     Y[::2] = 0

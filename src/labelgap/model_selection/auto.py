@@ -128,8 +128,8 @@ class AutoLabeler(MultiLabelEstimator):
     rarity_ : float
         The weight of −log p_j.
     report_ : list of dict
-        All candidates: "candidate", what "absent" means to it, its "score" on held-out rows, "seconds", and its
-        "weight" in the blend, 0 if it is no member; "note" says why there is no score.
+        All candidates: "candidate", what "absent" means to it, its chosen "parameters", its "score" on held-out rows,
+        "seconds", and its "weight" in the blend, 0 if it is no member; "note" says why there is no score.
     idf_ : ndarray of shape (d,), or None
         The weights of the features for members with "idf".
 
@@ -140,7 +140,7 @@ class AutoLabeler(MultiLabelEstimator):
     >>> data = make_low_rank(300, 12, 10, rank=3, random_state=0)
     >>> model = AutoLabeler(random_state=0).fit(data.X, data.Y)
     >>> sorted(model.report_[0])
-    ['absent', 'candidate', 'note', 'score', 'seconds', 'weight']
+    ['absent', 'candidate', 'note', 'parameters', 'score', 'seconds', 'weight']
     """
 
     about = About(
@@ -404,13 +404,13 @@ class MemberSearch:
 
     def _try(self, candidate: Candidate, required: bool = False) -> None:
         """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
-        start, note, score = time.perf_counter(), "", float("nan")
+        start, note, score, parameters = time.perf_counter(), "", float("nan"), {}
         try:
             scored = self._fit(candidate, required)
         except ValueError as error:
             scored = f"failed: {error}"
         if isinstance(scored, Scored):
-            score = self.judge.score(scored.scores)
+            score, parameters = self.judge.score(scored.scores), describe_member(scored.candidate, 0.0)["parameters"]
             self.scored.append(scored)
         else:
             note = scored
@@ -418,6 +418,7 @@ class MemberSearch:
             {
                 "candidate": candidate.name,
                 "absent": candidate.absent,
+                "parameters": parameters,
                 "score": score,
                 "seconds": time.perf_counter() - start,
                 "weight": 0.0,
