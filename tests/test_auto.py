@@ -20,11 +20,11 @@ TWO = [
     {
         "method": "BinaryRelevance",
         "parameters": {"loss": "squared", "alpha": 1.0},
-        "idf": False,
+        "rows": "raw",
         "labelled": False,
         "weight": 1.0,
     },
-    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "idf": True, "labelled": True, "weight": 0.3},
+    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "rows": "idf", "labelled": True, "weight": 0.3},
 ]
 
 
@@ -141,6 +141,16 @@ def test_the_first_candidate_is_what_a_tagger_fits_by_default(monkeypatch):
     parameters = model.report_[0]["parameters"]
     assert parameters == {name: getattr(tagger.model_, name) for name in parameters}
     assert {"alpha", "frequency_power"} & set(parameters)
+
+
+def test_kernel_features_are_saved_with_the_model(data, tmp_path):
+    member = TWO[0] | {"rows": "kernel"}
+    model = AutoLabeler(members=[member], random_state=0).fit(data.X, data.Y)
+    assert model.models_[0].n_features_in_ > model.n_features_in_
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").decision_function(data.X), model.decision_function(data.X))
+    linear = AutoLabeler(members=[TWO[0]], random_state=0).fit(data.X, data.Y)
+    assert linear.kernel_ is None
 
 
 def test_neighbours_and_trees_learn_from_labelled_rows_only():

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,7 +19,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from labelgap.baselines import FastXML
-from labelgap.estimators import LEML, BinaryRelevance, LabelKNN
+from labelgap.estimators import LEML, BinaryRelevance, KMeansNystroem, LabelKNN
 from labelgap.estimators.base import About, MultiLabelEstimator, pack_parameter
 from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOutPart, choose_estimator
 from labelgap.estimators.parameters import check_number, check_propensity
@@ -42,23 +42,26 @@ SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
 WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
 MIN_GAIN = 1e-3  # relative, of a further member
 NEAR_TIE = 5e-3  # relative, by which a later candidate must be better to lead
+CLOSE = 0.02  # relative, between one-vs-all on two forms of the rows, for which one-class models try both
 MAX_MEMBERS = 4
 FEW_ROWS_ALPHA = 0.5  # without a search; 1 / (1 + α), the score of the only row, is above ½
 RARITIES = (0.0, 0.1, 0.2, 0.4, 0.8)  # weights of −log propensity, in standard deviations
 WEIGHTS_UNLABELLED = [2.0**power for power in range(-13, 2)]
 FREQUENCY_POWERS = (0.0, 0.15, 0.25, 0.35)
-MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 5000, 500
+MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 50_000, 500  # of rows that get kernel features
+KERNEL_SHARE = 0.5  # of the budget that must be left for them
+ROWS = ("raw", "idf", "kernel")  # forms of the rows
 
 
 class Candidate(NamedTuple):
-    """An unfitted estimator, whether it gets rows with idf weights, and what it takes an absent label for.
+    """An unfitted estimator, the form of its rows, and what it takes an absent label for.
 
     A ``labelled`` one learns from the rows with a label only.
     """
 
     name: str
     estimator: MultiLabelEstimator
-    idf: bool = False
+    rows: str = "raw"
     absent: str = "no"
     labelled: bool = False
 
@@ -78,7 +81,8 @@ class Scored(NamedTuple):
 class Found(NamedTuple):
     """The result of a search: members with weights, the weight of rarity, the table, and the held-out scores.
 
-    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others.
+    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others; ``kernel``
+    is what the kernel features of the rows need, if the search has made any.
     """
 
     members: list[dict[str, Any]]
@@ -86,14 +90,16 @@ class Found(NamedTuple):
     report: list[dict[str, Any]]
     held_out: list[HeldOutPart] | None
     fitted: list[MultiLabelEstimator | None]
+    kernel: Kernel | None = None
 
 
 class AutoLabeler(MultiLabelEstimator):
     """The model for labels of which nothing is known: several methods, compared and blended on held-out rows.
 
     Candidates are ridge regression with a chosen penalty and power of label frequencies, squared hinge one-vs-all,
-    nearest neighbours, :class:`~labelgap.OneClassMFCV`, :class:`~labelgap.FastXML`, and kernel regression if there
-    are few rows and features; sparse rows also weighted by log((1 + n) / (1 + n_w)) + 1 (idf). Some take an absent
+    nearest neighbours, :class:`~labelgap.OneClassMFCV` and :class:`~labelgap.FastXML`, on rows in several forms: as
+    they are; sparse ones also weighted by log((1 + n) / (1 + n_w)) + 1 (idf), with length 1; and those of up to 500
+    features also with features of a Gaussian kernel (:class:`~labelgap.KMeansNystroem`). Some take an absent
     label for a "no" and some for unlabelled. Each one is fitted without some rows and scored on them by the geometric
     mean of P@1, P@3 and P@5, which missing labels lower for all candidates alike (with ``propensity``, a hit counts
     1/p_j). The best one leads; others are added, with weights in units of standard deviations, while the score rises
@@ -121,8 +127,8 @@ class AutoLabeler(MultiLabelEstimator):
     Attributes
     ----------
     members_ : list of dict
-        For each member "method", "parameters", "idf" (whether its rows are weighted), "labelled" (whether it learns
-        from the rows with a label only) and "weight".
+        For each member "method", "parameters", the form of its "rows" ("raw", "idf" or "kernel"), "labelled" (whether
+        it learns from the rows with a label only) and "weight".
     models_ : list of estimators
         The fitted members.
     rarity_ : float
@@ -132,6 +138,8 @@ class AutoLabeler(MultiLabelEstimator):
         "seconds", and its "weight" in the blend, 0 if it is no member; "note" says why there is no score.
     idf_ : ndarray of shape (d,), or None
         The weights of the features for members with "idf".
+    kernel_ : dict or None
+        The "landmarks", "whitening" and "gamma" of the features for members with "kernel".
 
     Examples
     --------
@@ -156,6 +164,7 @@ class AutoLabeler(MultiLabelEstimator):
     rarity_: float
     report_: list[dict[str, Any]]
     idf_: NDArray | None
+    kernel_: Kernel | None
     offset_: NDArray | None
 
     def __init__(
@@ -206,8 +215,10 @@ class AutoLabeler(MultiLabelEstimator):
         else:
             members = [dict(member) for member in self.members]
             blend = Found(members, float(self.rarity), [], None, [None] * len(members))
-        self.members_, self.rarity_, self.report_, self._held_out, fitted = blend
-        self.idf_ = idf if any(member["idf"] for member in self.members_) else None
+        self.members_, self.rarity_, self.report_, self._held_out, fitted, kernel = blend
+        forms = {member["rows"] for member in self.members_}
+        self.idf_ = idf if "idf" in forms else None
+        self.kernel_ = (kernel or learn_kernel(X, seed)) if "kernel" in forms else None
         self.offset_ = None if propensity is None else (-self.rarity_ * np.log(propensity)).astype(X.dtype)
         self.models_ = []
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
@@ -219,7 +230,9 @@ class AutoLabeler(MultiLabelEstimator):
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
 
     def _rows_of(self, member: dict[str, Any], X: Any) -> Any:
-        return weigh_columns(X, self.idf_) if member["idf"] else X
+        if member["rows"] == "idf":
+            return weigh_columns(X, self.idf_)
+        return X if self.kernel_ is None or member["rows"] == "raw" else add_kernel(X, self.kernel_)
 
     def _scores(self, X: Any) -> Scores:
         kernels, pairs = self._kernels(), list(zip(self.members_, self.models_, strict=True))
@@ -244,9 +257,11 @@ class AutoLabeler(MultiLabelEstimator):
             raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
         if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
             raise ValueError("a member has another number of labels than the model")
-        shape = () if self.idf_ is None else self.idf_.shape
-        if any(member["idf"] for member in self.members_) and shape != (self.n_features_in_,):
-            raise ValueError(f"weights of shape {shape} for {self.n_features_in_} features")
+        forms = {member["rows"] for member in self.members_}
+        for form, weights in (("idf", self.idf_), ("kernel", self.kernel_ and self.kernel_["landmarks"])):
+            shape = () if weights is None else weights.shape
+            if form in forms and (not shape or shape[-1] != self.n_features_in_):
+                raise ValueError(f"{form} weights of shape {shape} for {self.n_features_in_} features")
 
 
 def find_budget(budget: float | None, labels: Labels) -> float:
@@ -273,17 +288,47 @@ def weigh_columns(X: Any, idf: NDArray | None) -> sp.csr_array:
     return sp.csr_array(normalize(rows, copy=False))
 
 
+class Kernel(TypedDict):
+    """What the kernel features of rows need."""
+
+    landmarks: NDArray
+    whitening: NDArray
+    gamma: float
+
+
+def learn_kernel(X: Any, seed: int) -> Kernel:
+    """Return the landmarks of rows."""
+    nystroem = KMeansNystroem(random_state=seed).fit(X.toarray() if sp.issparse(X) else X)
+    return {"landmarks": nystroem.landmarks_, "whitening": nystroem.whitening_, "gamma": nystroem.gamma_}
+
+
+def add_kernel(X: Any, kernel: Kernel) -> NDArray:
+    """Return dense rows followed by their kernel features.
+
+    >>> add_kernel(np.eye(2), learn_kernel(np.eye(2), 0)).shape
+    (2, 4)
+    """
+    nystroem = KMeansNystroem()
+    nystroem.landmarks_, nystroem.whitening_, nystroem.gamma_ = (
+        kernel["landmarks"],
+        kernel["whitening"],
+        kernel["gamma"],
+    )
+    nystroem.n_features_in_ = X.shape[1]
+    return nystroem.transform(X.toarray() if sp.issparse(X) else X)
+
+
 def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
     """Return the unfitted estimator of a member.
 
-    >>> make_member({"method": "LabelKNN", "parameters": {}, "idf": False, "labelled": True, "weight": 1.0})
+    >>> make_member({"method": "LabelKNN", "parameters": {}, "rows": "raw", "labelled": True, "weight": 1.0})
     LabelKNN()
     """
-    missing = {"method", "parameters", "idf", "labelled", "weight"} - set(member)
+    missing = {"method", "parameters", "rows", "labelled", "weight"} - set(member)
     cls = getattr(import_module("labelgap"), str(member.get("method")), None)
-    if missing or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
+    if missing or member["rows"] not in ROWS or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
         raise ValueError(
-            f"members holds {member!r}; pass dicts with 'method', 'parameters', 'idf', 'labelled' and 'weight'."
+            f"members holds {member!r}; pass dicts with 'method', 'parameters', 'rows', 'labelled' and 'weight'."
         )
     return cls(**member["parameters"])
 
@@ -300,7 +345,7 @@ def describe_member(candidate: Candidate, weight: float) -> dict[str, Any]:
     return {
         "method": type(estimator).__name__,
         "parameters": parameters,
-        "idf": candidate.idf,
+        "rows": candidate.rows,
         "labelled": candidate.labelled,
         "weight": float(weight),
     }
@@ -331,16 +376,16 @@ class MemberSearch:
     ) -> None:
         self.labels, self.deadline, self.options, self.kernels = labels, deadline, options, kernels
         self.began = time.perf_counter()
-        self.rows = {False: X} if idf is None else {False: X, True: weigh_columns(X, idf)}
+        self.rows = {"raw": X} if idf is None else {"raw": X, "idf": weigh_columns(X, idf)}
+        self.kernel: Kernel | None = None
         self.propensity = propensity
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
 
     def run(self) -> Found:
         """Return the members and what was tried."""
-        choices = {idf: self._choose(idf) for idf in self.rows if len(self.labels) >= MIN_SEARCH_ROWS or not idf}
         if len(self.labels) < MIN_SEARCH_ROWS:
-            estimator = choices[False].estimator
+            estimator = self._choose("raw").estimator
             if estimator.get_params().get("loss") == "squared":
                 estimator.set_params(alpha=FEW_ROWS_ALPHA)
             return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None, [None])
@@ -348,21 +393,43 @@ class MemberSearch:
         self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
         with progress(None, "AutoLabeler: candidates", 0) as advance, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # what counts is the score on held-out rows
-            for idf, choice in choices.items():
-                name = "one-vs-all, chosen" + (", idf" if idf else "")
-                self._try(Candidate(name, choice.estimator, idf), required=True)
-                advance(name)
-            scores = [self.judge.score(scored.scores) for scored in self.scored]
-            for candidate in self._list_candidates(scores[-1] > scores[0] * (1 + NEAR_TIE)):
+            for form in list(self.rows):
+                self._try_chosen(form)
+            self._add_kernel()
+            forms = self._rank_forms()
+            for candidate in self._list_candidates(forms):
                 self._try(candidate)
                 advance(candidate.name)
         return self._blend()
 
-    def _choose(self, idf: bool) -> Choice:
-        share = RIDGE_SHARE * (self.deadline - self.began) * (2 if idf else 1) / len(self.rows)
-        with scope(f"ridge, idf {idf}"):
+    def _try_chosen(self, form: str) -> None:
+        """Try one-vs-all with parameters that are chosen for a form of the rows."""
+        self._try(Candidate(f"one-vs-all, chosen, {form}", self._choose(form).estimator, form), required=True)
+
+    def _add_kernel(self) -> None:
+        """Try kernel features, if there are few features and enough time."""
+        n, d = self.rows["raw"].shape
+        if n > MAX_KERNEL_ROWS or d > MAX_KERNEL_FEATURES:
+            return
+        if self._seconds_left() > KERNEL_SHARE * (self.deadline - self.began):
+            self.kernel = learn_kernel(self.rows["raw"], self.options["random_state"])
+            self.rows["kernel"] = add_kernel(self.rows["raw"], self.kernel)
+            self._try_chosen("kernel")
+
+    def _rank_forms(self) -> list[str]:
+        """Return the best form of the rows by the scores so far, and those that are nearly as good."""
+        scores = {form: self.judge.score(scored.scores) for form, scored in zip(self.rows, self.scored, strict=True)}
+        best = "raw"
+        for form, score in scores.items():
+            best = form if score > scores[best] * (1 + NEAR_TIE) else best
+        return [best, *(form for form in scores if form != best and scores[form] > scores[best] * (1 - CLOSE))]
+
+    def _choose(self, form: str) -> Choice:
+        share = RIDGE_SHARE * (self.deadline - self.began) / 2
+        with scope(f"ridge, {form}"):
             jobs = self.options["n_jobs"]
-            choice = choose_estimator(self.rows[idf], self.labels, n_jobs=jobs, deadline=self.began + share)
+            until = time.perf_counter() + share
+            choice = choose_estimator(self.rows[form], self.labels, n_jobs=jobs, deadline=until)
         choice.estimator.set_params(dtype=self.options["dtype"])
         return choice
 
@@ -374,26 +441,25 @@ class MemberSearch:
         n_folds = int(min(5, -(-wanted // size)))
         return [np.sort(order[start : start + size]) for start in range(0, n_folds * size, size)]
 
-    def _list_candidates(self, idf: bool) -> Iterator[Candidate]:
-        """Yield further candidates, those that usually help most first."""
-        n, d = self.rows[False].shape
+    def _list_candidates(self, forms: list[str]) -> Iterator[Candidate]:
+        """Yield further candidates, those that usually help most first, on the best form of the rows or on others."""
         jobs = {"n_jobs": self.options["n_jobs"], "dtype": self.options["dtype"]}
         seeded = jobs | {"random_state": self.options["random_state"]}
-        complete = self.labels.complete
+        complete, best = self.labels.complete, forms[0]
         weights, powers = WEIGHTS_UNLABELLED, FREQUENCY_POWERS
         one_class = OneClassMFCV(weights=weights, frequency_powers=powers, metric=self._list_metrics(), **seeded)
-        yield Candidate("one-class", one_class, idf, "unlabelled")
+        yield Candidate(f"one-class, {best}", one_class, best, "unlabelled")
+        words = "idf" if "idf" in self.rows else "raw"
         for count in (40, 100):
-            yield Candidate(f"{count} neighbours", LabelKNN(count, **seeded), True in self.rows, labelled=complete)
-        if n <= MAX_KERNEL_ROWS and d <= MAX_KERNEL_FEATURES:
-            rank = min(self.labels.shape[1], n)
-            for alpha in (0.1, 1.0):
-                yield Candidate(f"kernel, alpha {alpha:g}", LEML(rank, alpha=alpha, kernel="rbf", **seeded))
+            yield Candidate(f"{count} neighbours, {words}", LabelKNN(count, **seeded), words, labelled=complete)
         if complete:
-            yield Candidate("one-vs-all, squared hinge", BinaryRelevance(propensity=self.propensity, **jobs), idf)
-        elif min(self.labels.shape[1], d) > 1:
-            yield Candidate("low rank", LEML(**seeded), idf)
-        yield Candidate("trees", FastXML(**seeded), labelled=complete)
+            hinge = BinaryRelevance(propensity=self.propensity, **jobs)
+            yield Candidate(f"one-vs-all, squared hinge, {best}", hinge, best)
+        elif min(self.labels.shape[1], self.rows[best].shape[1]) > 1:
+            yield Candidate(f"low rank, {best}", LEML(**seeded), best)
+        yield Candidate("trees, raw", FastXML(**seeded), labelled=complete)
+        for form in forms[1:]:
+            yield Candidate(f"one-class, {form}", one_class, form, "unlabelled")
 
     def _list_metrics(self) -> list[Any]:
         """Return the metrics of searches: P@1, P@3 and P@5, or PSP@k with propensities."""
@@ -432,7 +498,7 @@ class MemberSearch:
             return self._search_one_class(candidate)
         if not required and (obstacle := self._find_obstacle(candidate)):
             return obstacle
-        start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
+        start, blocks, X = time.perf_counter(), [], self.rows[candidate.rows]
         for number, held_out in enumerate(self.folds):
             train = self._rows_without(held_out, candidate)
             with scope(f"{candidate.name}, fold {number}"):
@@ -453,7 +519,7 @@ class MemberSearch:
             return LATE
         search = clone(candidate.estimator).set_params(budget=SEARCH_SHARE * left, hold_out=self.folds)
         with scope(candidate.name):
-            search.fit(self.rows[candidate.idf], self.labels)
+            search.fit(self.rows[candidate.rows], self.labels)
         scores = [part.scores.dense() for part in search.held_out_]
         chosen = candidate._replace(estimator=search.chosen())
         return Scored(chosen, np.concatenate(scores), 0.0, search.best_estimator_)
@@ -485,7 +551,7 @@ class MemberSearch:
         start, rows = time.perf_counter(), self._rows_without(self.folds[0], candidate)
         rows = np.sort(np.random.RandomState(SEED).permutation(rows)[: len(rows) // share])
         with scope(f"{candidate.name}, probe {share}"):
-            clone(candidate.estimator).fit(self.rows[candidate.idf][rows], self.labels[rows])
+            clone(candidate.estimator).fit(self.rows[candidate.rows][rows], self.labels[rows])
         return time.perf_counter() - start
 
     def _blend(self) -> Found:
@@ -516,7 +582,7 @@ class MemberSearch:
             scored_rows[place]["weight"] = weight
         members = [describe_member(self.scored[place].candidate, weight) for place, weight in weights.items()]
         fitted = [self.scored[place].fitted for place in weights]
-        return Found(members, rarity, self.report, self._part_rows(total), fitted)
+        return Found(members, rarity, self.report, self._part_rows(total), fitted, self.kernel)
 
     def _choose_rarity(self, scores: NDArray, unit: float) -> float:
         if self.propensity is None:
