@@ -13,7 +13,15 @@ from labelgap.datasets import make_low_rank
 from labelgap.estimators.choosing import HeldOutPart
 from labelgap.kernels import get_backend
 from labelgap.metrics import precision_at_k
-from labelgap.model_selection.auto import Candidate, Judge, MemberSearch, Scored, check_propensity, weigh_columns
+from labelgap.model_selection.auto import (
+    Candidate,
+    Judge,
+    MemberSearch,
+    Scored,
+    TrainingData,
+    check_propensity,
+    weigh_columns,
+)
 from labelgap.observations import Labels
 
 TWO = [
@@ -22,9 +30,17 @@ TWO = [
         "parameters": {"loss": "squared", "alpha": 1.0},
         "rows": "raw",
         "labelled": False,
+        "prior": 0.0,
         "weight": 1.0,
     },
-    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "rows": "idf", "labelled": True, "weight": 0.3},
+    {
+        "method": "LabelKNN",
+        "parameters": {"n_neighbors": 5},
+        "rows": "idf",
+        "labelled": True,
+        "prior": 0.0,
+        "weight": 0.3,
+    },
 ]
 
 
@@ -153,6 +169,23 @@ def test_kernel_features_are_saved_with_the_model(data, tmp_path):
     assert linear.kernel_ is None
 
 
+def test_the_names_of_labels_are_a_prior(monkeypatch):
+    monkeypatch.setattr(MemberSearch, "_list_candidates", lambda *_: iter(()))
+    monkeypatch.setattr(MemberSearch, "_add_kernel", lambda _: None)
+    rng = np.random.default_rng(2)
+    words = [f"word{w}" for w in range(60)]
+    draws = [rng.choice(words, 6, replace=False) for _ in range(200)]
+    texts = [" ".join(row) for row in draws]
+    few = [[word for word in row if word in words[:30] and rng.random() < 0.2] for row in draws]
+    model = Tagger(AutoLabeler(random_state=0), min_count=1).fit(texts, few)
+    assert model.name_weight_ == 1.0
+    assert max(member["prior"] for member in model.model_.members_) > 0
+    again = model.chosen().fit(texts, few)
+    np.testing.assert_allclose(again.decision_function(texts), model.decision_function(texts), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match="prior has shape"):
+        AutoLabeler().fit(np.eye(60), np.eye(60)[:, :2], prior=np.eye(3))
+
+
 def test_neighbours_and_trees_learn_from_labelled_rows_only():
     X, Y = words()
     Y[::2] = 0
@@ -167,7 +200,8 @@ def test_the_blend_adds_a_member_that_helps_and_no_other():
     rng = np.random.RandomState(0)
     Y = (rng.random_sample((400, 8)) < 0.3).astype(int)
     signal = [Y + rng.normal(0, 1.0, Y.shape) for _ in range(2)] + [rng.normal(size=Y.shape)]
-    search = MemberSearch(sp.csr_array(np.eye(400)[:, :3]), Labels(Y), None, None, 0.0, {}, get_backend("cpu"))
+    data = TrainingData(sp.csr_array(np.eye(400)[:, :3]), Labels(Y))
+    search = MemberSearch(data, 0.0, {}, get_backend("cpu"))
     search.folds = [np.arange(400)]
     search.judge = Judge(Labels(Y), search.folds, None, search.kernels)
     for number, scores in enumerate(signal):

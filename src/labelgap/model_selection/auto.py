@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from sklearn.utils import check_random_state
 from labelgap.baselines import FastXML
 from labelgap.estimators import LEML, BinaryRelevance, KMeansNystroem, LabelKNN
 from labelgap.estimators.base import About, MultiLabelEstimator, pack_parameter
+from labelgap.estimators.binary_relevance import LinearSide
 from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOutPart, choose_estimator
 from labelgap.estimators.parameters import check_number, check_propensity
 from labelgap.estimators.scores import BlockScores, Scores, split_rows
@@ -28,7 +29,7 @@ from labelgap.kernels import Backend
 from labelgap.metrics.at_k import PSPrecisionAtK
 from labelgap.model_selection.one_class_cv import OneClassMFCV
 from labelgap.observations import Labels
-from labelgap.observations.arguments import RandomSeed
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import progress, scope
 
 MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
@@ -56,7 +57,7 @@ ROWS = ("raw", "idf", "kernel")  # forms of the rows
 class Candidate(NamedTuple):
     """An unfitted estimator, the form of its rows, and what it takes an absent label for.
 
-    A ``labelled`` one learns from the rows with a label only.
+    A ``labelled`` one learns from the rows with a label only; ``prior`` is the weight of a prior in its fit.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Candidate(NamedTuple):
     rows: str = "raw"
     absent: str = "no"
     labelled: bool = False
+    prior: float = 0.0
 
 
 class Scored(NamedTuple):
@@ -128,7 +130,7 @@ class AutoLabeler(MultiLabelEstimator):
     ----------
     members_ : list of dict
         For each member "method", "parameters", the form of its "rows" ("raw", "idf" or "kernel"), "labelled" (whether
-        it learns from the rows with a label only) and "weight".
+        it learns from the rows with a label only), "prior" (the weight of the prior of :meth:`fit`) and "weight".
     models_ : list of estimators
         The fitted members.
     rarity_ : float
@@ -158,6 +160,8 @@ class AutoLabeler(MultiLabelEstimator):
         fit="the budget",
         predict="as its members",
     )
+
+    chooses_prior = True  # a Tagger then passes the names of labels
 
     members_: list[dict[str, Any]]
     models_: list[MultiLabelEstimator]
@@ -192,6 +196,18 @@ class AutoLabeler(MultiLabelEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
+        *,
+        prior: MatrixLike | None = None,
+        calibrate: bool | str = False,
+    ) -> Self:
+        """Choose members and fit them; see :meth:`BinaryRelevance.fit`, whose ``prior`` gets a chosen weight."""
+        return self._fit(X, Y, observed, LinearSide(prior), calibrate=calibrate)
+
     def chosen(self) -> AutoLabeler:
         """Return an unfitted AutoLabeler with the members and weights of this one."""
         return clone(self).set_params(members=self.members_, rarity=self.rarity_)
@@ -205,13 +221,15 @@ class AutoLabeler(MultiLabelEstimator):
         for member in self.members or ():
             make_member(member)._check_parameters()
 
-    def _learn(self, X: Any, labels: Labels) -> None:
+    def _learn(self, X: Any, labels: Labels, side: LinearSide | None = None) -> None:
         deadline = time.perf_counter() + find_budget(self.budget, labels)
         propensity = check_propensity(self.propensity, labels)
+        prior = None if side is None else side.prior
+        prior = BinaryRelevance(loss="squared", dtype=self.dtype)._check_prior(prior, labels.shape[1], X.shape[1])
         idf, seed = compute_idf(X), int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.members is None:
-            search = MemberSearch(X, labels, idf, propensity, deadline, self._member_options(seed), self._kernels())
-            blend = search.run()
+            data = TrainingData(X, labels, idf, prior, propensity)
+            blend = MemberSearch(data, deadline, self._member_options(seed), self._kernels()).run()
         else:
             members = [dict(member) for member in self.members]
             blend = Found(members, float(self.rarity), [], None, [None] * len(members))
@@ -224,7 +242,10 @@ class AutoLabeler(MultiLabelEstimator):
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
             with scope(f"member {number}"):
                 rows = select_rows(labels, member["labelled"])
-                self.models_.append(model or make_member(member).fit(self._rows_of(member, X)[rows], labels[rows]))
+                with_prior = prior is not None and member["prior"] > 0
+                options = {"prior": member["prior"] * self._rows_of(member, prior)} if with_prior else {}
+                model = model or make_member(member).fit(self._rows_of(member, X)[rows], labels[rows], **options)
+                self.models_.append(model)
 
     def _member_options(self, seed: int) -> dict[str, Any]:
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
@@ -321,10 +342,11 @@ def add_kernel(X: Any, kernel: Kernel) -> NDArray:
 def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
     """Return the unfitted estimator of a member.
 
-    >>> make_member({"method": "LabelKNN", "parameters": {}, "rows": "raw", "labelled": True, "weight": 1.0})
+    >>> shared = {"rows": "raw", "labelled": True, "prior": 0.0, "weight": 1.0}
+    >>> make_member({"method": "LabelKNN", "parameters": {}} | shared)
     LabelKNN()
     """
-    missing = {"method", "parameters", "rows", "labelled", "weight"} - set(member)
+    missing = {"method", "parameters", "rows", "labelled", "prior", "weight"} - set(member)
     cls = getattr(import_module("labelgap"), str(member.get("method")), None)
     if missing or member["rows"] not in ROWS or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
         raise ValueError(
@@ -347,6 +369,7 @@ def describe_member(candidate: Candidate, weight: float) -> dict[str, Any]:
         "parameters": parameters,
         "rows": candidate.rows,
         "labelled": candidate.labelled,
+        "prior": candidate.prior,
         "weight": float(weight),
     }
 
@@ -361,24 +384,28 @@ def select_rows(labels: Labels, labelled: bool, rows: NDArray | None = None) -> 
     return rows[np.diff(labels.positives.indptr)[rows] > 0] if labelled else rows
 
 
+class TrainingData(NamedTuple):
+    """Validated rows and labels, the idf weights of features, the prior of labels, and propensities, or None."""
+
+    X: Any
+    labels: Labels
+    idf: NDArray | None = None
+    prior: Any = None
+    propensity: NDArray | None = None
+
+
 class MemberSearch:
     """Search for the members of a blend: fit candidates without some rows, score these, and blend greedily."""
 
-    def __init__(
-        self,
-        X: Any,
-        labels: Labels,
-        idf: NDArray | None,
-        propensity: NDArray | None,
-        deadline: float,
-        options: dict[str, Any],
-        kernels: Backend,
-    ) -> None:
-        self.labels, self.deadline, self.options, self.kernels = labels, deadline, options, kernels
+    def __init__(self, data: TrainingData, deadline: float, options: dict[str, Any], kernels: Backend) -> None:
+        self.labels, self.propensity, idf = data.labels, data.propensity, data.idf
+        self.deadline, self.options, self.kernels = deadline, options, kernels
         self.began = time.perf_counter()
-        self.rows = {"raw": X} if idf is None else {"raw": X, "idf": weigh_columns(X, idf)}
+        self.rows, self.priors = {"raw": data.X}, {"raw": data.prior}
+        if idf is not None:
+            self.rows["idf"] = weigh_columns(data.X, idf)
+            self.priors["idf"] = None if data.prior is None else weigh_columns(data.prior, idf)
         self.kernel: Kernel | None = None
-        self.propensity = propensity
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
 
@@ -404,7 +431,9 @@ class MemberSearch:
 
     def _try_chosen(self, form: str) -> None:
         """Try one-vs-all with parameters that are chosen for a form of the rows."""
-        self._try(Candidate(f"one-vs-all, chosen, {form}", self._choose(form).estimator, form), required=True)
+        choice = self._choose(form)
+        name = f"one-vs-all, chosen, {form}"
+        self._try(Candidate(name, choice.estimator, form, prior=choice.prior_weight), required=True)
 
     def _add_kernel(self) -> None:
         """Try kernel features, if there are few features and enough time."""
@@ -429,7 +458,8 @@ class MemberSearch:
         with scope(f"ridge, {form}"):
             jobs = self.options["n_jobs"]
             until = time.perf_counter() + share
-            choice = choose_estimator(self.rows[form], self.labels, n_jobs=jobs, deadline=until)
+            prior = self.priors.get(form)
+            choice = choose_estimator(self.rows[form], self.labels, prior=prior, n_jobs=jobs, deadline=until)
         choice.estimator.set_params(dtype=self.options["dtype"])
         return choice
 
@@ -502,12 +532,15 @@ class MemberSearch:
         for number, held_out in enumerate(self.folds):
             train = self._rows_without(held_out, candidate)
             with scope(f"{candidate.name}, fold {number}"):
-                model = clone(candidate.estimator).fit(X[train], self.labels[train])
+                model = clone(candidate.estimator).fit(X[train], self.labels[train], **self._fit_options(candidate))
             blocks.append(model._scores(X[held_out]).dense())
             if not required and number == 0 and not self._can_go_on(time.perf_counter() - start):
                 return LATE
         seconds = (time.perf_counter() - start) / len(self.folds)
         return Scored(candidate, np.concatenate(blocks), 1.25 * seconds)
+
+    def _fit_options(self, candidate: Candidate) -> dict[str, Any]:
+        return {"prior": candidate.prior * self.priors[candidate.rows]} if candidate.prior else {}
 
     def _rows_without(self, held_out: NDArray, candidate: Candidate) -> NDArray:
         return select_rows(self.labels, candidate.labelled, np.setdiff1d(np.arange(len(self.labels)), held_out))
@@ -551,7 +584,8 @@ class MemberSearch:
         start, rows = time.perf_counter(), self._rows_without(self.folds[0], candidate)
         rows = np.sort(np.random.RandomState(SEED).permutation(rows)[: len(rows) // share])
         with scope(f"{candidate.name}, probe {share}"):
-            clone(candidate.estimator).fit(self.rows[candidate.rows][rows], self.labels[rows])
+            X, options = self.rows[candidate.rows][rows], self._fit_options(candidate)
+            clone(candidate.estimator).fit(X, self.labels[rows], **options)
         return time.perf_counter() - start
 
     def _blend(self) -> Found:
