@@ -358,6 +358,13 @@ def audit(
             "wrong).",
         ),
     ] = None,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with the columns row, label and verdict (accept or reject), such as the log of a review: "
+            "learn from these verdicts, and list the other suggestions."
+        ),
+    ] = None,
     folds: Folds = 5,
     text: ModelText = "",
     tags: ModelTags = "",
@@ -383,6 +390,7 @@ def audit(
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
         options = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "min_probability": min_probability}
+        options["verdicts"] = verdicts
         with show_progress(f"Fitting {folds} models …", quiet or json), use_machines(dask, memory):
             report = gap_commands.audit(data, model, columns, output, **options)  # type: ignore[arg-type]
         if not json:
