@@ -247,7 +247,7 @@ def _minimize_in_plane(
 ) -> tuple[tuple[Array, Array], float]:
     """Return the step S' = a∘Z + b∘S, its image, and −⟨∇F, S'⟩, with the a and b that minimise the quadratic model.
 
-    Overwrites Z.
+    Overwrites Z and its image.
     """
     (Z, XZ), (S, XS) = new, old
     if S is None or XS is None:
@@ -270,4 +270,5 @@ def _divide(numerator: Array, denominator: Array) -> Array:
 
 
 def _scale(P: Array, lengths: Array) -> Array:
-    return P * namespace(lengths).astype(lengths, P.dtype)
+    P *= namespace(lengths).astype(lengths, P.dtype)
+    return P
