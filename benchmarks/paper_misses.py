@@ -114,7 +114,7 @@ def grid(methods: Sequence[str] = ("SQ-SQ", "SQ-wSQ", "LR-wSQ")) -> None:
             return clone(search).set_params(n_splits=n_splits, **point).fit(None, train)
 
         found = {"search": clone(search).fit(None, train)}
-        points = [{"weights": [w], "alphas": [a]} for w, a in product(form.weights, search.alphas)]
+        points = [{"weights": [w], "alphas": [a]} for w, a in product(form.weights, search.alphas or ())]
         points.sort(key=lambda point: -find(point, 2).best_score_)
         found["grid"] = max(
             (find(point, search.n_splits) for point in points[:N_BEST_POINTS]), key=attrgetter("best_score_")
