@@ -22,7 +22,7 @@ from labelgap_papers import (
     study,
 )
 from labelgap_papers.experiments import TableRow, read_published
-from labelgap_papers.journal import compute_version
+from labelgap_papers.journal import Journal, compute_version
 from labelgap_papers.run_all import run_all
 
 TABLES = ["leml/table-12", "leml/table-14", "leml/table-15"]
@@ -413,6 +413,13 @@ def test_a_budget_leaves_fits_to_another_run(tmp_path, counted):
     assert not counted
     assert "is not a time" in reproduce(*ALL, "--folder", tmp_path, "--budget", "soon").output
     assert "is not a folder" in reproduce(*ALL, "--folder", tmp_path / "nowhere").output
+
+
+def test_a_fit_that_exceeds_the_budget_does_not_hold_up_shorter_ones(tmp_path, monkeypatch, counted):
+    monkeypatch.setattr(Journal, "estimate", lambda journal, key: 1e6 if key.setting.observed == 0.1 else 0.1)
+    result = reproduce(*ALL, "--folder", tmp_path, "--budget", "10m")
+    assert "3 fits; 1 left" in result.output
+    assert len(counted) == 3
 
 
 def test_a_fit_that_fails_does_not_end_the_run(tmp_path, monkeypatch, counted):
