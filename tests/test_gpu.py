@@ -35,7 +35,6 @@ from labelgap.kernels.gpu_streams import StreamedBackend
 from labelgap.kernels.shards import ShardedBackend
 from labelgap.losses import LOSSES
 from labelgap.objectives.positive_unlabelled import CorrectedLoss
-from labelgap.serve.served_models import open_models
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install labelgap[gpu]"
@@ -307,6 +306,7 @@ def test_the_seams_of_a_device(tmp_path):
 
 
 def test_a_served_model_is_copied_to_its_device_once(tmp_path, monkeypatch):
+    open_models = pytest.importorskip("labelgap.serve.served_models").open_models
     backend, copied = make_backend(), []
     monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
     copy = backend.rows
@@ -407,6 +407,14 @@ def backend(request):
     if request.param not in devices():
         pytest.skip("PyTorch finds no GPU")
     return make_backend() if request.param == "cpu" else get_backend("cuda")
+
+
+def test_wide_products_are_made_in_parts(backend, monkeypatch):
+    monkeypatch.setattr("labelgap.kernels.gpu.MAX_WIDTH", 20)
+    rng = np.random.default_rng(0)
+    A, B = sp.random_array((5, 30), density=0.5, random_state=0, format="csr"), rng.standard_normal((30, 50))
+    product = backend.spmm(backend.prepare(A, float), backend.array(B, float))
+    np.testing.assert_allclose(backend.to_numpy(product), A @ B)
 
 
 @pytest.mark.parametrize("k", [1, 3, 70])
