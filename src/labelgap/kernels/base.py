@@ -19,6 +19,7 @@ import scipy.linalg
 from labelgap.runtime import get_runner
 
 EPSILON = float(np.finfo(np.float64).eps)
+MAX_LOSSES = 5  # of arrays on a cluster in one piece of work
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
@@ -50,6 +51,29 @@ class CellModel(NamedTuple):
     gradient: Any  # in the left factor, n×k
     row_curvature: Any  # Σ_j ℓ''_ij / L for each row, n×1
     cell_curvature: Any  # ℓ''_ij of each stored cell
+
+
+class LostArrays(RuntimeError):
+    """Arrays were lost with a worker, and Dask cannot compute them again; the work that made them can run again."""
+
+
+def repeat_when_lost(work: Callable[[], Any], count_done: Callable[[], int] = lambda: 0) -> Any:
+    """Return ``work()``, which runs again when a worker has died with its arrays.
+
+    After :data:`MAX_LOSSES` losses between which ``count_done()`` does not grow the error is raised.
+
+    >>> repeat_when_lost(lambda: 3)
+    3
+    """
+    n_losses, n_done = 0, count_done()
+    while True:
+        try:
+            return work()
+        except LostArrays:
+            n_losses = 1 if count_done() > n_done else n_losses + 1
+            n_done = count_done()
+            if n_losses == MAX_LOSSES:
+                raise
 
 
 class Backend(Protocol):
