@@ -410,9 +410,9 @@ def backend(request):
 
 
 def test_wide_products_are_made_in_parts(backend, monkeypatch):
-    monkeypatch.setattr("labelgap.kernels.gpu.MAX_WIDTH", 20)
+    monkeypatch.setattr("labelgap.kernels.gpu.MAX_WIDTH", 64)
     rng = np.random.default_rng(0)
-    A, B = sp.random_array((5, 30), density=0.5, random_state=0, format="csr"), rng.standard_normal((30, 50))
+    A, B = sp.random_array((5, 30), density=0.5, random_state=0, format="csr"), rng.standard_normal((30, 150))
     product = backend.spmm(backend.prepare(A, float), backend.array(B, float))
     np.testing.assert_allclose(backend.to_numpy(product), A @ B)
 

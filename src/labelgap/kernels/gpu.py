@@ -300,11 +300,11 @@ class TorchBackend(ArrayBackend):
             partial = self.torch.empty((max(1, A.pieces.n_slots), k), dtype=dtype, device=self.device)
             _launch("multiply", A.pieces, (A.indices, data, B, out, partial, B.stride(0), k), out, B)
             return _finish(A.pieces, partial, out)
-        out = self.torch.zeros((A.shape[0], k), dtype=dtype, device=self.device)
+        out = self.torch.zeros((A.shape[0], k), dtype=self.torch.float64, device=self.device)
         for start, stop in self._cell_blocks(A.nnz, k):
-            gathered = B[A.indices[start:stop]].to(dtype)
-            out.index_add_(0, A.find_rows(start, stop), data[start:stop, None].to(dtype) * gathered)
-        return out
+            products = data[start:stop, None].to(dtype) * B[A.indices[start:stop]].to(dtype)
+            out.index_add_(0, A.find_rows(start, stop), products.to(out.dtype))
+        return out.to(dtype)
 
     # --- stored cells -------------------------------------------------------------------------------------------
 
@@ -474,6 +474,8 @@ def _launch(name: str, pieces: Pieces, arguments: tuple[Any, ...], like: Any, ga
     width = min(gathered.stride(0), _round_up(k)) if gathered.dtype == torch.bfloat16 else k
     unroll = gpu_loops.UNROLL[gathered.element_size()]
     constants = {"K": k, "READ": width, "BLOCK": block, "SUM": _get_sum_type(like), "UNROLL": unroll}
+    if name == "multiply":  # coarse arrays do not have the digits that float64 sums would keep
+        constants["TOTAL"] = constants["SUM"] if gathered.dtype == torch.bfloat16 else gpu_loops.tl.float64
     kernel, grid = getattr(gpu_loops, name), (pieces.table.shape[0], -(-k // block))
     _run(kernel, grid, (pieces.table, *arguments), {**constants, "num_warps": 1})
 
@@ -504,7 +506,7 @@ def _finish(pieces: Pieces, partial: Any, out: Any) -> Any:
     if pieces.n_slots:
         from labelgap.kernels import gpu_loops
 
-        k, total = out.shape[1], _get_sum_type(out)
+        k, total = out.shape[1], gpu_loops.tl.float64
         block = min(_round_up(k), 256)
         fixed = (pieces.long_rows, pieces.long_bounds, partial, out, k)
         grid = pieces.long_rows.shape[0], -(-k // block)
