@@ -13,6 +13,7 @@ import reference_kernels as reference
 from labelgap import (
     LEML,
     MC1,
+    SLEEC,
     BinaryRelevance,
     FastXML,
     Labels,
@@ -190,6 +191,26 @@ def test_coarse_products_end_at_the_same_objective(cls, loss):
     settings = {"loss": loss, "random_state": 0, "max_iter": 200, "tol": 1e-5}
     ours, theirs = (cls(K, device=name, **settings).fit(rows, Y) for name in ("torch", "torch coarse"))
     np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("embedding", ["svp", "als"])
+def test_sleec(embedding, dtype):
+    """Products of embedded rows agree: the embedding itself may be rotated."""
+    settings = {"n_components": 5, "n_clusters": 2, "n_learners": 2, "n_neighbors_embed": 10, "random_state": 0}
+    ours, theirs = (
+        SLEEC(device=device, embedding=embedding, dtype=dtype, **settings).fit(DATA.X, DATA.Y)
+        for device in ("cpu", "torch")
+    )
+    tolerance = 1e-3 if embedding == "als" else {"float64": 1e-9, "float32": 1e-4}[dtype]
+    for mine, other in zip(ours.parts_, theirs.parts_, strict=True):
+        for a, b in zip(mine, other, strict=True):
+            np.testing.assert_array_equal(b["rows"], a["rows"])
+            products = a["embedded"] @ a["embedded"].T
+            np.testing.assert_allclose(b["embedded"] @ b["embedded"].T, products, atol=tolerance * products.max())
+    np.testing.assert_allclose(
+        [history[-1] for history in theirs.objective_], [history[-1] for history in ours.objective_], rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("tracked", [False, True], ids=["all vectors", "tracked"])
