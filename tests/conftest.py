@@ -33,9 +33,12 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if config.getoption("--torch"):
+        import torch
+
         from labelgap.kernels import BACKENDS
         from labelgap.kernels.gpu import TorchBackend
 
+        torch.set_num_threads(1)  # as in test_gpu.py
         backend = TorchBackend("cpu")
         BACKENDS["auto"] = lambda: backend
 
