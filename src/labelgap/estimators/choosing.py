@@ -194,6 +194,7 @@ class RidgeSearch:
 
     def _count_hits(self, scores: NDArray, truth: NDArray, depths: list[int]) -> NDArray[np.float64]:
         """Return the numbers of positives among the best labels of rows, for each depth."""
-        best, _ = self.kernels.best_in_rows(scores, max(depths))
+        kernels = self.kernels
+        best = kernels.to_numpy(kernels.best_in_rows(kernels.array(scores, scores.dtype), max(depths))[0])
         counts = np.take_along_axis(truth, best, 1).sum(axis=0).cumsum()
         return np.array([counts[k - 1] for k in depths], float)
