@@ -365,13 +365,16 @@ def test_rows_on_the_cluster_stay_there(form, planted, client, monkeypatch):
     assert ours.n_features_in_ == X.shape[1]
 
 
-def test_predictions_are_made_again_when_the_model_is_lost_with_a_worker(planted, client, monkeypatch):
+@pytest.mark.parametrize("when", ["on its way", "there"])
+def test_predictions_are_made_again_when_the_model_is_lost_with_a_worker(when, planted, client, monkeypatch):
     data, calls, scatter = planted(n=60), [], client.scatter
     blocks = make_blocks(client, "delayed", sp.csr_array(data.X))
 
     def lose_first(value, **options):
+        calls.append(1)
+        if len(calls) == 1 and when == "on its way":
+            raise OSError("Timed out trying to connect")
         future = scatter(value, **options)
-        calls.append(future)
         if len(calls) == 1:
             client.cancel([future])
         return future

@@ -21,7 +21,7 @@ import numpy as np
 from labelgap.kernels import base, cpu
 from labelgap.kernels.base import CellModel, LostArrays
 from labelgap.kernels.mapped import LARGE_SHARE, make_empty, slice_rows, split_rows_evenly
-from labelgap.kernels.row_shards import RowShards, get_client, make_key, watch_losses
+from labelgap.kernels.row_shards import RowShards, get_client, make_key, scatter, watch_losses
 from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedGraph, ShardedMatrix
 from labelgap.runtime import get_runner, import_optional
 
@@ -58,7 +58,7 @@ class Cluster:
         if not isinstance(value, np.ndarray) or value.nbytes <= MAX_TASK_BYTES:
             return value
         with self.watch_losses():
-            return SharedArray(self.client.scatter(value, broadcast=True, hash=False), value)
+            return SharedArray(scatter(self.client, value, broadcast=True), value)
 
     @cached_property
     def piece_bytes(self) -> int:
