@@ -52,11 +52,14 @@ def load_rows(
 
 PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
 TASKS_PER_THREAD = 4  # of a cluster that evaluates rows, so that slow workers get fewer
+TRUE_COLUMNS = ("true_probabilities", "true_low", "true_high")
 VALUE_NOTES = {
     "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
     "or those that --top or --threshold select.",
     "score": "A score above 0 means that the tag is predicted. Scores are not probabilities: the model was not "
     "calibrated (labelgap fit --calibrate).",
+    "true": "The probability that a tag is true counts forgotten ones, if true tags are as often forgotten in any "
+    "row. Its interval is that of the share of true tags that are written.",
 }
 
 
@@ -66,18 +69,19 @@ def name_values(model: Any) -> str:
 
 
 def predict(
-    model: Any, data: InputData, *, top: int | None = None, threshold: float | None = None
+    model: Any, data: InputData, *, top: int | None = None, threshold: float | None = None, true: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the labels of each row with their scores, and with probabilities if the model is calibrated.
 
     They are the ``top`` best, those with a probability of at least ``threshold``, or both; by default those that the
-    model predicts.
+    model predicts. With ``true``, P(true) and its bounds follow.
     """
     calibrated = name_values(model) == "probability"
-    if threshold is not None and not calibrated:
-        raise WrongOption(
-            "--threshold is a probability, and the model was not calibrated; fit it again with --calibrate."
-        )
+    for option, needed in (("--threshold", threshold is not None), ("--true", true)):
+        if needed and not calibrated:
+            raise WrongOption(
+                f"{option} needs probabilities, and the model was not calibrated; fit it again with --calibrate."
+            )
     k = model.n_labels_ if top is None else min(top, model.n_labels_)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
     for row, labels, values, chances in _rank_rows(model, data.X, k, len(data)):
@@ -88,7 +92,11 @@ def predict(
         prediction["tags"] = [names[j] for j in labels[selected]]
         prediction["scores"] = [round(float(value), 6) for value in values[selected]]
         if calibrated:
-            prediction["probabilities"] = [round(float(value), 6) for value in chances[selected]]
+            lists = {"probabilities": chances[selected]}
+            if true:
+                bounds = model.calibration_.written.find_true(chances[selected], labels[selected])
+                lists |= dict(zip(TRUE_COLUMNS, bounds, strict=True))
+            prediction |= {name: [round(float(p), 6) for p in part] for name, part in lists.items()}
         yield prediction
 
 
@@ -106,7 +114,8 @@ def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, da
     """Write predictions in the format of the file's ending; return the numbers to print.
 
     A table has the columns of the user's table, or else the number of the row; then columns of tags, of scores and,
-    if the model is calibrated, of the probabilities that a person writes the tag, as lists. In CSV and TSV these are
+    if the model is calibrated, of the probabilities that a person writes the tag (and, if asked for, that it is true,
+    with bounds), as lists. In CSV and TSV these are
     strings that the commands split into the same tags. Any other format has the features with the predicted labels.
     """
     predictions = list(rows)
@@ -128,7 +137,9 @@ def _write_with_columns(path: Path, predictions: list[dict[str, Any]], model: An
         format_tags = partial(join_tags, form=form)
         format_scores = partial(_join_values, joint=joint)
     own = list(data.records[0]) if data.records else ["row"]
-    lists = ["tags", "scores", *(["probabilities"] if name_values(model) == "probability" else [])]
+    calibrated = ["probabilities"] if name_values(model) == "probability" else []
+    further = [name for name in TRUE_COLUMNS if predictions and name in predictions[0]]
+    lists = ["tags", "scores", *calibrated, *further]
     columns = [*own, *(f"predicted_{name}" if name in own else name for name in lists)]
     values = (
         [
@@ -253,10 +264,13 @@ def inspect(path: Path) -> dict[str, Any]:
     size = sum(part.stat().st_size for part in path.iterdir()) if path.is_dir() else path.stat().st_size
     parameters = header.get("parameters") or {}
     calibration = attributes.get("calibration_", {}).get("items", {}).get("calibration", {}).get("items", {})
+    written = calibration.get("written", {}).get("items", {})
+    share, low, high = (written.get(name, {}).get("value") for name in ("overall", "low", "high"))
     return {
         "estimator": header.get("estimator"),
         "parameters": {name: value for name, value in parameters.items() if name != "label_names"},
         "thresholds for": calibration["aim"]["value"] if "aim" in calibration else "none: scores, no probabilities",
+        "share of true labels written": None if share is None else f"{share:.2f} ({low:.2f} to {high:.2f})",
         "labels": values["n_labels_"],
         "features": values["n_features_in_"],
         "label names": attributes.get("label_names_in_", {}).get("values"),

@@ -28,7 +28,8 @@ from labelgap.solvers.base import Array
 
 TARGETS_PER_BLOCK = 256
 MIN_RIDGE_SHARE = 1e-10  # of the trace of XᵀX; I − H has eigenvalues of about this share
-LEVERAGE_TOL = 0.1  # of conjugate gradients; the error of a leverage is about its square
+MAX_PROBE_CELLS = 1 << 24  # of rows or features times probes at once
+N_PROBES, PROBE_TOL, PROBE_SEED = 256, 0.03, 0  # of leverages without a factor; their error is about 2 h (1 − h) / 16
 
 
 class HeldOutRidge:
@@ -123,21 +124,40 @@ class HeldOutRidge:
         return predictions
 
     def find_leverages(self, rows: NDArray) -> NDArray[np.float64]:
-        """Return h_i = x_i·(XᵀX + αI)⁻¹x_i of some rows; without a factor, by conjugate gradients."""
+        """Return h_i = x_i·(XᵀX + αI)⁻¹x_i of some rows; without a factor, estimates of it (:meth:`_probe`)."""
         n, d = self.features.shape
-        if self._factor is not None and d > n:
+        if self._factor is None:
+            return self._probe(rows)
+        if d > n:
             return 1 - self.alpha * read(namespace(self._inverse).linalg.diagonal(self._inverse))[rows]
-        parts, equations = [], NormalEquations(self.features, tol=LEVERAGE_TOL)
+        parts = []
         for block in np.array_split(rows, -(-len(rows) // TARGETS_PER_BLOCK)):
-            right = self._dense_rows(block).T
-            if self._factor is not None:
-                left = right = substitute_once(self._factor, right)
-            else:
-                right = self.kernels.array(right, self.dtype)
-                left = equations.solve_right(right, 1.0, self.alpha)[0]
-            xp = namespace(right)
-            parts.append(read(xp.sum(left * right, axis=0, dtype=xp.float64)))
+            half = substitute_once(self._factor, self._dense_rows(block).T)
+            xp = namespace(half)
+            parts.append(read(xp.sum(half * half, axis=0, dtype=xp.float64)))
         return np.concatenate(parts)
+
+    def _probe(self, rows: NDArray) -> NDArray[np.float64]:
+        """Return estimates of leverages from regressions on noise.
+
+        With standard normal targets (g, g′) of the rows of X and of √α I, x_i·w is normal with the variance h_i, and
+        the residual g_i − x_i·w independent with 1 − h_i. So h_i is about a / (a + b), where a and b are the sums of
+        their squares over 256 regressions; its standard error is about 2 h (1 − h) / √256.
+        """
+        rng, (n, d) = np.random.default_rng(PROBE_SEED), self.features.shape
+        width = int(np.clip(MAX_PROBE_CELLS // max(n, d), 1, N_PROBES))
+        held_out, equations = self._bind(self.X[rows]), NormalEquations(self.features, tol=PROBE_TOL)
+        own, rest = np.zeros(len(rows)), np.zeros(len(rows))
+        for start in range(0, N_PROBES, width):
+            noise = rng.standard_normal((n, min(width, N_PROBES - start)), np.float32)
+            ridge_noise = rng.standard_normal((d, noise.shape[1]), np.float32) * float(np.sqrt(self.alpha))
+            right = self.features.t_times(self.kernels.array(noise, self.dtype))
+            right = right + self.kernels.array(ridge_noise, self.dtype)
+            W, _ = equations.solve_right(right, 1.0, self.alpha)
+            fitted = self.kernels.to_numpy(held_out.times(W))
+            own += np.square(fitted, dtype=float).sum(axis=1)
+            rest += np.square(noise[rows] - fitted, dtype=float).sum(axis=1)
+        return own / (own + rest)
 
     @cached_property
     def _inverse(self) -> Array:
