@@ -19,7 +19,7 @@ import scipy.linalg
 from labelgap.runtime import get_runner
 
 EPSILON = float(np.finfo(np.float64).eps)
-MAX_LOSSES = 5  # of arrays on a cluster in one piece of work
+MAX_LOSSES = 5  # of arrays on a cluster in one piece of work; a task outlives three deaths of its worker before
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
