@@ -14,19 +14,18 @@ from labelgap import BinaryRelevance, Labels, LabelwiseSVM
 from labelgap.estimators.label_models import FoldRidge
 from labelgap.kernels import cpu, get_backend
 from labelgap.kernels.elementwise import CompiledLoss
+from labelgap.kernels.loops import add_column_values, write_column_model
 from labelgap.losses import LOSSES, Loss, SquaredHinge
 from labelgap.objectives import embeddings, held_out_ridge
 from labelgap.objectives.features import Features, WithoutConstant
 from labelgap.objectives.held_out_ridge import HeldOutRidge, leave_each_out
 from labelgap.objectives.labelwise import (
     LabelwiseObjectives,
-    add_column_values,
     add_rows,
     find_constants,
     find_new_rows,
     minimize_label,
     scale_and_shift,
-    write_column_model,
     write_row_scores,
 )
 from labelgap.solvers.column_newton import ColumnNewton

@@ -317,13 +317,15 @@ def evaluate(
             "estimate): also estimate P@k, nDCG@k, recall@k and F1 of the true tags."
         ),
     ] = "",
+    dask: Dask = "",
+    memory: Memory = None,
     json: Json = False,
 ) -> None:
     """Compare predictions with the tags (labels) of a file. Prints P@k, nDCG@k, Hamming loss, AUC and F1.
 
     labelgap evaluate test.csv --model model
     """
-    with exit_on_error(), show_progress("Evaluating …", json):
+    with exit_on_error(), show_progress("Evaluating …", json), use_machines(dask, memory):
         from labelgap.commands import prediction
         from labelgap.inputs import TableColumns, check_tags, count_tags, load_data_for, open_model
 
@@ -356,6 +358,13 @@ def audit(
             "wrong).",
         ),
     ] = None,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with the columns row, label and verdict (accept or reject), such as the log of a review: "
+            "learn from these verdicts, and list the other suggestions."
+        ),
+    ] = None,
     folds: Folds = 5,
     text: ModelText = "",
     tags: ModelTags = "",
@@ -381,6 +390,7 @@ def audit(
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
         options = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "min_probability": min_probability}
+        options["verdicts"] = verdicts
         with show_progress(f"Fitting {folds} models …", quiet or json), use_machines(dask, memory):
             report = gap_commands.audit(data, model, columns, output, **options)  # type: ignore[arg-type]
         if not json:
@@ -487,7 +497,11 @@ def export(
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(callback=check_data, help="File of features and labels, or a folder of such files.")
+        Path,
+        typer.Argument(
+            callback=check_data,
+            help="File of features and labels, or a folder of such files; with --shards also a table.",
+        ),
     ],
     target: Annotated[
         Path, typer.Argument(help="File to write, in the format of its ending; with --shards a folder.")
@@ -497,7 +511,7 @@ def convert(
         typer.Option(
             min=1,
             help="Write a folder of so many row shards, which fit, predict, evaluate and audit read without loading "
-            "it; of a folder, each file becomes a shard.",
+            "it; of a folder, each file becomes a shard. Of a table, write a folder of tables.",
         ),
     ] = None,
     json: Json = False,
@@ -547,6 +561,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads for a prediction (default: all cores).")
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="Device that predicts 64 rows or more: auto (a GPU if there is one), cpu or cuda.")
+    ] = "auto",
     insecure: Annotated[bool, typer.Option("--insecure", help="Accept other machines without a token.")] = False,
     json: Json = False,
 ) -> None:
@@ -575,8 +592,8 @@ def serve(
             batch_size=batch_size,
             n_threads=threads,
         )
-        paths = [None if path is None else str(path) for path in (reviews, data)]
-        options = ServerOptions(models, settings, port, workers, *paths)
+        reviews_path, data_path = (None if path is None else str(path) for path in (reviews, data))
+        options = ServerOptions(models, settings, port, workers, reviews_path, data_path, device)
         run_server(options, insecure=insecure, announce=lambda address: _announce(address, json))
 
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from labelgap.commands.outputs import check_output, compute_checksum
 from labelgap.datasets import read, write, write_records
-from labelgap.datasets.shard_folders import read_files, split_table, write_shards
+from labelgap.datasets.shard_folders import read_files, split_table, write_shards, write_table_shards
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
 from labelgap.estimators import Tagger
@@ -29,7 +29,7 @@ from labelgap.inputs import (
 from labelgap.kernels.mapped import MappedMatrix, split_rows_evenly
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics.corrected import check_range, check_written
-from labelgap.observations import as_labels
+from labelgap.observations import Labels, as_labels
 from labelgap.persistence import read_header
 from labelgap.runtime import call_elsewhere, check_file, get_runner, row_blocks, run_parallel
 
@@ -51,6 +51,7 @@ def load_rows(
 
 
 PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
+TASKS_PER_THREAD = 4  # of a cluster that evaluates rows, so that slow workers get fewer
 TRUE_COLUMNS = ("true_probabilities", "true_low", "true_high")
 VALUE_NOTES = {
     "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
@@ -193,20 +194,36 @@ def evaluate(model: Any, data: InputData, written_share: str = "") -> dict[str, 
     ranking["AUC"] = InstanceAUC()
     deciding: dict[str, Metric] = {"Hamming": HammingLoss(), "micro F1": F1("micro"), "macro F1": F1("macro")}
     corrected = _make_corrected(model, written_share) if written_share else {}
-    for rows in row_blocks(*labels.shape):
-        decided = model.decide(data.X[rows])
-        by_score, by_decision = Batch(labels[rows], decided.scores), Batch(labels[rows], decided.decisions)
-        for metric in ranking.values():  # whatever the thresholds
-            metric.observe(by_score)
-        for metric in deciding.values():
-            metric.observe(by_decision)
-        for metric in corrected.values():
-            metric.observe(by_score if metric.depth else by_decision)
+    by_decision = [*deciding.values(), *(metric for metric in corrected.values() if not metric.depth)]
+    by_score = [*ranking.values(), *(metric for metric in corrected.values() if metric.depth)]  # without thresholds
+    runner = get_runner()
+    bounds = split_rows_evenly(labels.shape[0], 1 if runner is None else TASKS_PER_THREAD * runner.size)
+
+    def observe(start: int, stop: int) -> list[Metric]:
+        fresh = [[metric.fresh() for metric in metrics] for metrics in (by_score, by_decision)]
+        return call_elsewhere(partial(_observe_rows, model, data.X[start:stop], labels[start:stop], *fresh))
+
+    for observed in run_parallel([partial(observe, *pair) for pair in bounds]):
+        for metric, part in zip([*by_score, *by_decision], observed, strict=True):
+            metric.merge(part)
     values: dict[str, Any] = {name: round(float(m.compute()), 6) for name, m in (ranking | deciding).items()}
     for name, metric in corrected.items():
         values[f"{name} of true labels"] = round(metric.compute(), 6)
         values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
     return values
+
+
+def _observe_rows(
+    model: Any, X: Any, labels: Labels, by_score: list[Metric], by_decision: list[Metric]
+) -> list[Metric]:
+    """Show rows to metrics of scores and of decisions, in blocks; return all of them."""
+    for rows in row_blocks(*labels.shape):
+        decided = model.decide(X[rows])
+        for metrics, values in ((by_score, decided.scores), (by_decision, decided.decisions)):
+            batch = Batch(labels[rows], values)
+            for metric in metrics:
+                metric.observe(batch)
+    return [*by_score, *by_decision]
 
 
 def _make_corrected(model: Any, written_share: str) -> dict[str, Any]:
@@ -278,6 +295,8 @@ def abbreviate(names: Sequence[str] | None, most: int = 10) -> str:
 def convert(source: Path, target: Path, shards: int | None = None) -> dict[str, int]:
     """Write features and labels in the format of the target's ending, or a folder of shards; return their sizes."""
     check_file(source, folder=True)
+    if shards is not None and guess_table_format(source) is not None:
+        return write_table_shards(target, source, shards)
     if shards is not None:
         return write_shards(target, split_table(read(source), shards) if source.is_file() else read_files(source))
     check_output("The target", target, source)

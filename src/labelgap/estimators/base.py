@@ -487,6 +487,10 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     def _kernels(self) -> Backend:
         return get_backend(self.device if self._uses_device else "cpu")
 
+    def _part_kernels(self) -> Backend:
+        """Return the backend of a part of a fit; a cluster of machines runs whole parts instead."""
+        return get_backend() if self._is_on_cluster() else self._kernels()
+
     def _prediction_kernels(self, n: int) -> Backend:
         """Return the backend that predicts n rows: that of fits if it predicts and rows are many, else the CPU."""
         backend = self._kernels()
@@ -520,8 +524,10 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
 
     def _fits_on_cluster(self) -> bool:
         """Return whether the fit keeps its rows on a Dask cluster."""
-        on_cluster = self.device == "dask" or (self.device == "auto" and get_runner() is not None)
-        return self._takes_row_shards and on_cluster
+        return self._takes_row_shards and self._is_on_cluster()
+
+    def _is_on_cluster(self) -> bool:
+        return self.device == "dask" or (self.device == "auto" and get_runner() is not None)
 
     def _check_common(self) -> None:
         """Raise ValueError for invalid values of the parameters that all estimators share."""
@@ -697,6 +703,21 @@ def get_final_estimator(estimator: Any) -> Any:
     while hasattr(estimator, "steps"):
         estimator = estimator[-1]
     return estimator
+
+
+def set_device(model: Any, device: str) -> None:
+    """Set the device on which a fitted model and those that it holds predict; it keeps copies of their arrays."""
+    keep, pending = getattr(get_backend(device), "keep", None), [model]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, MultiLabelEstimator):
+            if value._uses_device:
+                value.set_params(device=device)
+            pending.extend(vars(value).values())
+        elif isinstance(value, list | dict):
+            pending.extend(value.values() if isinstance(value, dict) else value)
+        elif keep is not None and isinstance(value, np.ndarray):
+            keep(value)
 
 
 def as_labels_for(estimator: Any, Y: Any, observed: Any = None) -> Labels:

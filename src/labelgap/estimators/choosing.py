@@ -94,7 +94,7 @@ def choose_estimator(
     estimator = BinaryRelevance(loss="squared", n_jobs=n_jobs)
     if len(labels) < MIN_SEARCH_ROWS:
         return Choice(estimator)
-    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels(), weights)
+    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._part_kernels(), weights)
     alpha, power, weight = search.run(deadline)
     estimator.set_params(alpha=alpha, frequency_power=power)
     return Choice(estimator, weight, tuple(search.report), search.score_held_out)
