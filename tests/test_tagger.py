@@ -418,9 +418,6 @@ def test_weights_that_mean_nothing():
 
 def test_rows_are_left_out_alone_in_blocks(monkeypatch):
     """Scores for a calibration do not depend on the number of rows that are in memory at once."""
-    from labelgap.estimators import choosing
-    from labelgap.observations import Labels
-
     rng = np.random.default_rng(0)
     X, labels = rng.standard_normal((80, 6)).astype("float32"), Labels((rng.random((80, 5)) < 0.3).astype(int))
     choice = choosing.choose_estimator(X, labels)
