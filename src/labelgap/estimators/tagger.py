@@ -584,6 +584,16 @@ class Tagger(MultiLabelEstimator):
         return tags
 
 
+def name_tags(tagger: Tagger, Y: Any) -> tuple[Tagger, sp.csr_array]:
+    """Return an unfitted Tagger that takes lists of tags as a matrix, with the names of its labels, and the matrix.
+
+    Some of the tags may have been forgotten unless the Tagger says that they are complete.
+    """
+    encoded = encode_tags(Y, tagger.label_names)
+    complete = False if tagger.complete is None else tagger.complete
+    return clone(tagger).set_params(label_names=encoded.names, complete=complete), encoded.Y
+
+
 def _takes_prior(estimator: Any) -> bool:
     """Whether the fit of an estimator takes a prior; None is the default estimator, which does."""
     if estimator is None or getattr(estimator, "chooses_prior", False):
