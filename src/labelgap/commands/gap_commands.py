@@ -173,12 +173,16 @@ def complete(
     folds: int,
     seed: int,
     checkpoint: Path | None,
-) -> Completed:
-    """Fill the unknown cells of a file with clones of a model, and write the table with them to ``output``."""
+) -> dict[str, Any]:
+    """Fill the unknown cells of a file with clones of a model, and write the table with them to ``output``.
+
+    Return the numbers to print.
+    """
     check_output("--output", output, path, model_path, table=True)
     model = open_model(model_path)
     data = load_data_for(model, path, columns, labels=True)
-    if as_labels(data.Y).complete:
+    labels = as_labels(data.Y)
+    if labels.complete:
         raise ValueError(
             f"{path} has no unknown cell to fill. `labelgap audit` lists the tags that were probably forgotten; "
             "complete needs --labels, one column for each label, blank where it is unknown."
@@ -188,7 +192,12 @@ def complete(
         result = complete_labels(data.X, data.Y, clone_with_seed(model, seed), n_folds=folds, random_state=seed)
         names = get_label_names(model) or [f"label {j}" for j in range(model.n_labels_)]
         _write_completed(output, result, data, names)
-    return result
+    return {
+        "output": str(output),
+        "cells filled": labels.shape[0] * labels.shape[1] - labels.n_known,
+        "filled with": "the probability of a yes, calibrated on known cells that were held out",
+        "calibration error": round(result.calibration_error, 5),
+    }
 
 
 def _write_completed(path: Path, result: Completed, data: InputData, names: list[str]) -> None:

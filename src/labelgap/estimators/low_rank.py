@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from labelgap.estimators.parameters import (
     weigh_positives,
 )
 from labelgap.kernels import Backend
+from labelgap.kernels.base import repeat_when_lost
 from labelgap.objectives.base import check_graph
 from labelgap.objectives.cells import Weights
 from labelgap.objectives.features import Features, ProductsOnly, explain_overflow
@@ -167,9 +169,13 @@ def fit_bound(
     if factors is not None and is_nonzero(*factors):
         fit = problem.make_fit(*factors, np.dtype(model.dtype))
     else:
-        fit = make_start(model, problem)
+        fit = repeat_when_lost(partial(make_start, model, problem))
     solve(problem, fit, solver_options(model, problem))
-    model._store(data, problem, fit, make_memory(problem, fit) if lasting else None)
+
+    def store() -> None:
+        model._store(data, problem, fit, make_memory(problem, fit) if lasting else None)
+
+    repeat_when_lost(store)
     return store_outcome(model, fit)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from labelgap.checkpoints import slot
 from labelgap.kernels import Backend, eigh, exact_gram, factorize, get_backend, get_label_backend, matmul, namespace
+from labelgap.kernels.base import repeat_when_lost
 from labelgap.objectives.base import Composition, Graph, GraphPenalty, Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
 from labelgap.objectives.features import Features, Identity, ProductsOnly, explain_overflow
@@ -88,8 +90,14 @@ class BoundData:
 def bind(
     X: Any, labels: Labels, backend: Backend, dtype: Any, *, constant: bool, side: SideData | None = None
 ) -> BoundData:
-    """Bind validated data to a backend; X is None for rows without features."""
+    """Bind validated data to a backend; X is None for rows without features.
+
+    A backend may have a method ``split``, which returns the one for data of a size.
+    """
     (n, L), side = labels.shape, side or SideData()
+    if hasattr(backend, "split"):
+        known = labels.positives if labels.known is None else labels.known
+        backend = backend.split(known.nnz + (X.nnz if sp.issparse(X) else 0))
     Z, rows, weights = side.label_features, side.row_graph, side.row_weights
     return BoundData(
         backend,
@@ -405,6 +413,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
     after storing the factors. Before the first complete alternation the interrupt is raised at once.
     """
     piece, backend = slot(options.title), problem.backend
+    settle: Callable[[Array], Array] = getattr(backend, "settle", lambda array: array)
     resumable = piece.checkpoint is not None and not options.callbacks  # these would miss earlier alternations
     stored = piece.recall() if resumable else None
     if stored is not None:
@@ -414,6 +423,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
         def report(fit: Fit) -> bool:
             advance(f"F = {fit.history[-1]:.6g}")
+            fit.W = settle(fit.W)
             if resumable:
                 piece.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
             if not options.callbacks:
@@ -424,8 +434,13 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
         try:
             with explain_overflow(options.dtype):
-                solver = options.solver
-                alternate(problem, fit, solver, solver, max_iter=options.max_iter, tol=options.tol, stop=report)
+                solvers = options.solver, options.solver
+                repeat_when_lost(
+                    partial(
+                        alternate, problem, fit, *solvers, max_iter=options.max_iter, tol=options.tol, stop=report
+                    ),
+                    lambda: fit.n_iter,
+                )
         except KeyboardInterrupt as interrupt:
             if not fit.history:
                 raise

@@ -156,7 +156,8 @@ def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Positi
     S, XS = _minimize_in_plane(gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), form)
     if not exact:
         length = _search_line(data, penalty, point, (gradient, S, XS))
-        S, XS = length * S, length * XS
+        S *= length
+        XS *= length
     W, B = combine(point.W, 1.0, S, 1.0), combine(point.B, 1.0, XS, 1.0)
     if exact:  # the next round needs few digits of this step
         S, XS = problem.backend.coarse(S), problem.backend.coarse(XS)
@@ -242,7 +243,7 @@ def _minimize_in_plane(
     old: tuple[Array | None, Array | None],
     form: _ColumnForm | _HessianForm,
 ) -> tuple[Array, Array]:
-    """Return the step a∘Z + b∘S and its image, with the a and b that minimise the quadratic model; overwrites Z."""
+    """Return the step a∘Z + b∘S and its image, the minimum of the quadratic model; overwrites the new ones."""
     (Z, XZ), (S, XS) = new, old
     if S is None or XS is None:
         (gz,), ((zz,),) = form.expand(gradient, [Z], [XZ])
@@ -264,7 +265,8 @@ def _divide(numerator: Array, denominator: Array) -> Array:
 
 
 def _scale(P: Array, lengths: Array) -> Array:
-    return P * namespace(lengths).astype(lengths, P.dtype)
+    P *= namespace(lengths).astype(lengths, P.dtype)
+    return P
 
 
 def _search_line(
