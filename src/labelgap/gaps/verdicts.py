@@ -22,7 +22,7 @@ from labelgap.gaps.auditing import Audit, Suggestions
 from labelgap.portable import MIN_PROBABILITY
 
 PRIOR_VERDICTS = 10.0  # weight of the stated probabilities beside verdicts
-LABEL_PRECISION, LABEL_ROUNDS = 2.0, 10  # of the normal prior of δ; rounds of a, b and δ in turn
+LABEL_PRECISION, LABEL_ROUNDS = 5.0, 10  # of the normal prior of δ; rounds of a, b and δ in turn
 RANGE = (0.05, 0.95)  # quantiles of the reviewed logits, between which verdicts tell a and b
 MIN_SLOPE = 1e-3  # of the logits: the order of suggestions stays
 MIN_VARIANCE = 0.01  # of a verdict; stated probabilities near 0 or 1 may be wrong
