@@ -372,13 +372,14 @@ def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
     weights = 1 / np.sqrt(np.maximum(sizes, 1.0))  # the variance of a count is about proportional to the label's size
     means = np.column_stack([np.ones(n_labels), sizes])
     means = means @ nnls(means * weights[:, None], counts * weights)[0]
-    counts, means = counts[sizes > 0, None, None], means[sizes > 0, None, None]
-    wrong, middles = (np.arange(size) + 0.5 for size in (N_SHARES, N_FACTORS))
-    log_likelihoods = []
-    for shape in FACTOR_SHAPES:
-        g = gamma.ppf(middles / N_FACTORS, shape)
-        rates = means * (wrong[:, None] / N_SHARES + (1 - wrong[:, None] / N_SHARES) * g / g.mean())
-        by_label = logsumexp(counts * np.log(np.maximum(rates, 1e-300)) - rates, axis=2)
-        log_likelihoods.append(by_label.sum(axis=0))
-    posterior = np.exp(log_likelihoods - np.max(log_likelihoods)).sum(axis=0)
-    return float(1 - posterior @ wrong / (N_SHARES * posterior.sum()))
+    counts, means = counts[sizes > 0], means[sizes > 0]
+    wrong = (np.arange(N_SHARES) + 0.5) / N_SHARES
+
+    def compute_likelihood(share: float, g: NDArray) -> float:
+        rates = np.maximum(means[:, None] * (share + (1 - share) * g), 1e-300)
+        return float(logsumexp(counts[:, None] * np.log(rates) - rates, axis=1).sum())
+
+    factors = [gamma.ppf((np.arange(N_FACTORS) + 0.5) / N_FACTORS, shape) for shape in FACTOR_SHAPES]
+    table = np.array([[compute_likelihood(share, g / g.mean()) for share in wrong] for g in factors])
+    posterior = np.exp(table - table.max()).sum(axis=0)
+    return float(1 - posterior @ wrong / posterior.sum())
