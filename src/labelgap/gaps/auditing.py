@@ -312,7 +312,7 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
     of_group = np.bincount(group, n_written)
     rates, cap = _shrink_rates(omitted, of_group)
-    in_row = adjust_to_row(cells, f, 1 / (1 + rates[group[cells.labels]]))[absent]
+    in_row = adjust_to_row(cells, f)[absent]
     ranked_absent = _rank_cells(absent, rates[group[cells.labels[absent]]] * in_row / (1 - in_row), cap)
     rates, cap = _shrink_rates(added, of_group)
     ranked_written = _rank_cells(written, rates[group[cells.labels[written]]] * (1 - f[written]) / f[written], cap)
