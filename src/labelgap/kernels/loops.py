@@ -12,7 +12,8 @@ from labelgap.runtime import compile_loops
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 EPSILON = 2.0**-52
-MAX_SHORT_SUM = 64  # non-zeros that are summed in the type of the factors
+MAX_SHORT_SUM = 64  # cells whose scores are computed at a time
+MAX_ROW_SUM = 256  # non-zeros that are summed in the type of the factors, eight at a time
 compiled: Any = compile_loops(fastmath=FAST, error_model="numpy")
 # Sums in the order of the source: equal rows get equal scores wherever they are, and tie.
 in_order: Any = compile_loops(error_model="numpy")
@@ -43,12 +44,12 @@ def spmm(indptr, indices, data, B, out, position, first, limit, start, stop):
         if limit < m:
             end = _find_end(indices, p, end, limit)
             position[i] = end
-        long = end - p > MAX_SHORT_SUM
+        long = end - p > MAX_ROW_SUM
         if long:
             total[:] = row
             row[:] = 0
         while p < end:
-            last = min(p + MAX_SHORT_SUM, end)
+            last = min(p + MAX_ROW_SUM, end)
             _add_rows(indices, data, B, row, p, last)
             p = last
             if long:
