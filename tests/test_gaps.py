@@ -391,7 +391,7 @@ def test_probabilities_of_both_lists_are_those_of_planted_errors():
         for kind, errors in (("missing", truth & ~written), ("doubtful", written & ~truth)):
             listed = getattr(found, kind)
             lists[kind].append((listed.probabilities, errors[listed.rows, listed.labels]))
-    for kind, parts in lists.items():
+    for parts in lists.values():
         p, hits = map(np.concatenate, zip(*parts))
         assert p.max() < 1
         for low in np.arange(0.0, 1.0, 0.2):
