@@ -4,7 +4,8 @@
 objective and top five labels differ, the seconds, and the bytes that an alternation sends: those of the formula in
 docs/recipes/cluster.md and those that the loopback device counted. ``kills`` kills ten workers at random moments of
 fits; ``scheduler`` kills the scheduler once and resumes the command from its checkpoint; ``scaling`` computes, on
-paper and by simulation, how an alternation on larger sets scales to 64 workers.
+paper and by simulation, how an alternation on larger sets scales to 64 workers; ``check`` compares this model, with
+the costs of arrays and tasks as measured here, with alternations on 1, 2 and 4 workers.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from labelgap import LEML, SLEEC, BinaryRelevance, OneClassMF, hide_cells, load
 from labelgap.datasets import make_sparse_multilabel, write
 from labelgap.distributed import connect
 from labelgap.kernels import dask_backend
+from labelgap.runtime import threads
 
 SHAPE = (3_000, 1_200, 900)  # rows, features, labels
 MAX_TIE = 1e-5  # of the range of scores
 FIXED = {"max_iter": 2, "tol": 0.0, "random_state": 0}
 METHODS = {
     "LEML, squared": (LEML(20, **FIXED), False),
-    # In float32 the rounding of X alone changes these two alternations by 1e-3, on one machine too.
-    "LEML, logistic, gaps": (LEML(20, loss="logistic", dtype="float64", **FIXED), True),
+    "LEML, logistic, gaps": (LEML(20, loss="logistic", **FIXED), True),
     "LR-wSQ": (OneClassMF(20, loss="logistic", weight_unlabelled=0.1, **FIXED), False),
     "SLEEC": (SLEEC(20, n_clusters=4, n_learners=2, random_state=0), False),
     "one-vs-all": (BinaryRelevance(loss="logistic"), False),
@@ -76,6 +77,7 @@ class Traffic:
         self.formula, self.sent, self.arrays, self.sums = 0, 0, Counter(), Counter()
         self._network, self._outgoing = count_loopback_bytes(), self._count_outgoing()
         self._share, self._add_up = dask_backend.Cluster.share, dask_backend.RemoteArray.add_up
+        self._call, self.events = dask_backend.Cluster.call, Counter()
 
         def share(cluster, value):
             if isinstance(value, np.ndarray) and value.nbytes > dask_backend.MAX_TASK_BYTES:
@@ -86,15 +88,26 @@ class Traffic:
 
         def add_up(first, parts):
             total = self._add_up(first, parts)
+            self.events["waits"] += 1
             self.formula += len(parts) * np.asarray(total).nbytes
             if np.asarray(total).nbytes > dask_backend.MAX_TASK_BYTES:
                 self.sums[total.shape] += 1
             return total
 
+        def call(cluster, *arguments, **options):
+            self.events["tasks"] += 1
+            return self._call(cluster, *arguments, **options)
+
         dask_backend.Cluster.share, dask_backend.RemoteArray.add_up = share, add_up
+        dask_backend.Cluster.call = call
         return self
 
+    def count(self):
+        """Return the numbers of arrays to all workers and of sums, by shape, and of tasks and waits for sums."""
+        return self.arrays + self.sums, +self.events
+
     def __exit__(self, *error):
+        dask_backend.Cluster.call = self._call
         dask_backend.Cluster.share, dask_backend.RemoteArray.add_up = self._share, self._add_up
         self.counted = self._count_outgoing() - self._outgoing + self.sent
         self.network = count_loopback_bytes() - self._network
@@ -157,21 +170,21 @@ def measure_equality(counts, methods):
 class Killer(threading.Thread):
     """Kills a random worker after a random time, again and again, until it has killed enough of them."""
 
-    def __init__(self, client, n_kills, seconds):
+    def __init__(self, cluster, n_kills, seconds):
         super().__init__(daemon=True)
-        self.client, self.n_kills, self.seconds = client, n_kills, seconds
+        self.cluster, self.n_kills, self.seconds = cluster, n_kills, seconds
         self.killed, self.rng, self.done = 0, np.random.default_rng(0), threading.Event()
 
     def run(self):
         while self.killed < self.n_kills and not self.done.wait(self.rng.uniform(0.3, 1) * self.seconds):
-            processes = list(self.client.run(os.getpid, on_error="ignore").values())
+            processes = [nanny.pid for nanny in self.cluster.workers.values() if nanny.pid]
             if len(processes) > 1:  # one that is left can compute all shards
                 os.kill(self.rng.choice(processes), signal.SIGKILL)
                 self.killed += 1
 
 
 def measure_kills(n_kills, n_workers=3):
-    """Print what ten deaths of workers cost, and whether the models are the same."""
+    """Print what deaths of workers cost each method, and whether the models are the same."""
     from distributed import Client
 
     X, Y, gaps = make_data()
@@ -185,7 +198,13 @@ def measure_kills(n_kills, n_workers=3):
                     start = time.perf_counter()
                     plain = clone(estimator).fit(X, labels)
                     usual = time.perf_counter() - start
-            killer, n_fits, start, worst, same = Killer(client, n_kills // 2, usual), 0, time.perf_counter(), 0.0, 1.0
+            killer, n_fits, start, worst, same = (
+                Killer(cluster, n_kills, usual),
+                0,
+                time.perf_counter(),
+                0.0,
+                1.0,
+            )
             killer.start()
             while killer.is_alive():
                 with connect(client):
@@ -275,15 +294,19 @@ class Costs(NamedTuple):
     """What an alternation of LEML with squared loss costs, and the machines.
 
     ``rounds`` products with X, with Xᵀ, with Y and with Yᵀ; ``left`` arrays of the size of W that go to the workers
-    or come back as sums, and ``right`` ones of the size of H. ``rate`` are multiply-adds a second of a worker in
-    sparse products, ``bandwidth`` the bytes a second of a network card, ``task`` the seconds that the scheduler
-    spends on a task, ``latency`` the seconds from a result to the next task. The rate is that of the 2 M rows of
-    docs/recipes/large.md, in processor time; bandwidth, task and latency are assumptions (10 Gbit/s, Dask's own).
+    or come back as sums, and ``right`` ones of the size of H. Each worker gets ``tasks`` tasks, and the client waits
+    ``waits`` times for a sum, small ones included (``check`` counts them). ``rate`` are multiply-adds a second of a
+    worker in sparse products, ``bandwidth`` the bytes a second of a network card, ``task`` the seconds that the
+    scheduler spends on a task, ``latency`` the seconds from a result to the next task. The rate is that of the 2 M
+    rows of docs/recipes/large.md, in processor time; bandwidth, task and latency are assumptions (10 Gbit/s, Dask's
+    own).
     """
 
-    rounds: int = 4
-    left: int = 9
-    right: int = 8
+    rounds: int = 3
+    left: int = 7
+    right: int = 6
+    tasks: int = 107
+    waits: int = 19
     rate: float = 1.5e9
     bandwidth: float = 1.25e9
     task: float = 0.0005
@@ -294,15 +317,15 @@ def predict_alternation(shape, k, n_workers, costs):
     """Return seconds of work and of communication, on paper.
 
     work = rounds · 2 · (nnz(X) + nnz(Y)) · k / (rate · N)
-    communication = (left · d + right · L) · 4 k · (1 + log2 N) / bandwidth + tasks · task + steps · latency
+    communication = (left · d + right · L) · 4 k · depth / bandwidth + tasks · N · task + waits · depth · latency
+    depth = 1 + log2 N
     """
     n, d, L, of_x, of_y = shape
     depth = 1 + math.ceil(math.log2(n_workers))
     work = costs.rounds * 2 * n * (of_x + of_y) * k / costs.rate / n_workers
     n_bytes = 4 * k * (costs.left * d + costs.right * L)
-    steps = costs.left + costs.right
-    tasks = 2 * steps * n_workers
-    return work, n_bytes * depth / costs.bandwidth + tasks * costs.task + steps * depth * costs.latency
+    waits = costs.tasks * n_workers * costs.task + costs.waits * depth * costs.latency
+    return work, n_bytes * depth / costs.bandwidth + waits
 
 
 def simulate_alternation(shape, k, n_workers, costs, rng):
@@ -317,7 +340,8 @@ def simulate_alternation(shape, k, n_workers, costs, rng):
         seconds, noise = 4 * k * width / costs.bandwidth, rng.lognormal(0, 0.1, (2, n_workers))
         there = _spread_out(clock, seconds, n_workers, costs) + cells * share * noise[0]
         clock = _add_pairs(there + costs.latency + cells * share * noise[1], seconds, costs)
-    return float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
+    small = (costs.waits - 2 * costs.rounds) * (1 + math.ceil(math.log2(n_workers))) * costs.latency
+    return small + float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
 
 
 def _spread_out(clock, seconds, n_workers, costs):
@@ -328,7 +352,8 @@ def _spread_out(clock, seconds, n_workers, costs):
         free[sender] += seconds
         free.append(free[sender])
         arrive.append(free[sender] + costs.latency)
-    return np.maximum(arrive, clock + costs.task * np.arange(1, n_workers + 1))
+    of_step = costs.tasks / (2 * costs.rounds + 1) * costs.task
+    return np.maximum(arrive, clock + of_step * np.arange(1, n_workers + 1))
 
 
 def _add_pairs(done, seconds, costs):
@@ -355,10 +380,66 @@ def model_scaling(k=100):
     show("Seconds of an alternation, k = 100, 10 Gbit/s", header, rows)
 
 
+CHECKED = (60_000, 30_000, 10_000, 60.0, 4.0)  # rows, features, labels, features and labels of a row
+
+
+def measure_costs(client, n_workers):
+    """Return what arrays, tasks and waiting cost here: none of it from a fit."""
+    array, seconds = np.ones(1 << 23, np.float32), []
+    for _ in range(5):
+        start = time.perf_counter()
+        future = client.scatter(array, broadcast=True, hash=False)
+        seconds.append((time.perf_counter() - start) / (1 + math.ceil(math.log2(n_workers))))
+        del future
+    start = time.perf_counter()
+    client.gather([client.submit(abs, i, pure=False) for i in range(500)])
+    task = (time.perf_counter() - start) / 500
+    start = time.perf_counter()
+    for i in range(50):
+        client.submit(abs, i, pure=False).result()
+    latency = (time.perf_counter() - start) / 50
+    return Costs(bandwidth=array.nbytes / float(np.median(seconds)), task=task, latency=latency)
+
+
+def time_alternations(X, Y, k, traffic=None):
+    """Return the median seconds of alternations after the first, and the numbers of arrays and events in one."""
+    moments = []
+
+    def note(_):
+        moments.append((time.perf_counter(), *((Counter(), Counter()) if traffic is None else traffic.count())))
+
+    LEML(k, init="random", max_iter=4, tol=0.0, random_state=0, callbacks=[note]).fit(X, Y)
+    seconds = np.median(np.diff([moment[0] for moment in moments]))
+    return float(seconds), moments[-1][1] - moments[-2][1], moments[-1][2] - moments[-2][2]
+
+
+def check_scaling(counts, k=50):
+    """Compare the model with the seconds of alternations here: the work is that of one machine on one thread."""
+    n, d, L, of_x, of_y = CHECKED
+    X, Y = make_sparse_multilabel(n, d, L, int(of_x), int(of_y), random_state=0)
+    cores, rows = len(os.sched_getaffinity(0)), []
+    with threads(1):
+        work = time_alternations(X, Y, k)[0]
+    rows.append(["none", work, 0.0, work, work, "", ""])
+    for n_workers in counts:
+        with start_cluster(n_workers) as cluster, connect(cluster.scheduler_address) as runner:
+            costs = measure_costs(runner.client, n_workers)
+            with Traffic(runner.client) as traffic:
+                seconds, arrays, events = time_alternations(X, Y, k, traffic)
+            n_bytes = 4 * sum(map(math.prod, arrays.elements()))
+            sent, share = predict_alternation(CHECKED, k, n_workers, costs)[1], work / min(n_workers, cores)
+            formula = 4 * k * n_workers * (costs.left * d + costs.right * L)
+            megabytes = formula / 1e6, n_workers * n_bytes / 1e6
+            rows.append([n_workers, share, sent, share + sent, seconds, *megabytes])
+            print(*rows[-1], costs, dict(arrays), dict(events), flush=True)
+    header = ["workers", "work", "communication", "model", "measured", "MB, formula", "MB, sent"]
+    show(f"Seconds and megabytes of an alternation here, k = {k}", header, rows)
+
+
 def main():
     """Run one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["equal", "kills", "scheduler", "scaling"])
+    parser.add_argument("what", choices=["equal", "kills", "scheduler", "scaling", "check"])
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=list(METHODS))
     parser.add_argument("--kills", type=int, default=10)
@@ -369,6 +450,8 @@ def main():
         measure_kills(options.kills)
     elif options.what == "scaling":
         model_scaling()
+    elif options.what == "check":
+        check_scaling(options.workers)
     else:
         measure_scheduler()
 

@@ -2,9 +2,12 @@
 
 Each table is split into four fifths for training and one fifth for tests; a share of the tags is removed at random.
 Each fit runs in a process of its own. P@k and F1 compare with the untouched tags of the test rows; probabilities,
-with test tags that are thinned like those of the training. Other packages get the features of labelgap's words and
-their own defaults; a label is predicted above the score that maximises F1 on a fifth of the training rows, for which
-they are fitted once more without it. Results go to a JSON file, and a run continues where the last one stopped.
+with test tags that are thinned like those of the training; *perfect* is the error above 0.05 that perfect
+probabilities would have by chance, on as many rows. P(true), in cells where it is above 0.05, is shown beside
+its 95 % interval, as means over these cells, and the share of untouched tags among them. Other packages get the
+features of labelgap's words and their own defaults; a label is predicted above the score that maximises F1 on a fifth
+of the training rows, for which they are fitted once more without it. Results go to a JSON file, and a run continues
+where the last one stopped.
 biology and Reuters are for one final measurement.
 
     python -m benchmarks.front_door [robotics cooking] [--removed 0 0.3 0.7] [--methods labelgap older omikuji]
@@ -44,7 +47,8 @@ from labelgap.runtime import write_atomically
 MIN_LIKELY = 0.05
 PEER_LIMIT = 900  # seconds of one fit of another package; beyond, its figures are blank
 FIGURES = (
-    *("P@1", "P@3", "P@5", "micro F1", "macro F1", "tagged", "error", f"error > {MIN_LIKELY}", "true > 0.05"),
+    *("P@1", "P@3", "P@5", "micro F1", "macro F1", "tagged", "error", f"error > {MIN_LIKELY}", "perfect"),
+    *("true: error", "mean", "low", "high", "untouched"),
     *("s", "CPU s", "MB"),
 )
 # The memory and CPU time of a fit are those of a small process that has no other child.
@@ -62,7 +66,9 @@ texts = [row["text"] for row in read_records(sys.argv[2])]
 indices, _ = model.predict_topk(texts, 5)
 out = {"best": indices, "yes": model.decision_function(texts) > 0, "names": model.label_names_in_.astype(str)}
 if hasattr(model, "calibration_"):
-    out |= {meaning: model.predict_proba(texts, meaning=meaning) for meaning in ("written", "true")}
+    out["written"] = model.predict_proba(texts)
+    bounds = model.predict_proba(texts, meaning="true", return_interval=True)
+    out |= dict(zip(("true", "low", "high"), bounds))
 np.savez(sys.argv[3], **out)
 """
 
@@ -114,14 +120,26 @@ def compute_errors(p: NDArray, yes: NDArray) -> list[float]:
     return [calibration_error(p.ravel(), yes.ravel()), calibration_error(p[likely], yes[likely])]
 
 
+def compute_least_error(p: NDArray) -> float:
+    """Return the error of cells above 0.05 that perfect probabilities would have by chance, as mean of ten draws."""
+    rng, likely = np.random.RandomState(0), p[p > MIN_LIKELY]
+    return float(np.mean([calibration_error(likely, rng.rand(len(likely)) < likely) for _ in range(10)]))
+
+
 def evaluate(out: Any, names: list[str], split: dict[str, list]) -> list[float]:
     """Return the figures of a ranking, decisions and probabilities: all but time and memory."""
     truth, thinned = (encode_tags(split[key], names).Y.toarray() > 0 for key in ("truth", "thinned"))
     hits = np.take_along_axis(truth, out["best"], 1)[truth.any(axis=1)]
     figures = [100 * float(hits[:, :k].mean()) for k in (1, 3, 5)]
     figures += [*compute_f1(out["yes"], truth), float(out["yes"].any(axis=1).mean())]
-    figures += compute_errors(out["written"], thinned) if "written" in out else [np.nan, np.nan]
-    return [*figures, compute_errors(out["true"], truth)[1] if "true" in out else np.nan]
+    if "written" not in out:
+        return [*figures, *[np.nan] * 8]
+    figures += [*compute_errors(out["written"], thinned), compute_least_error(out["written"])]
+    if "true" not in out:
+        return [*figures, *[np.nan] * 5]
+    likely = out["true"] > MIN_LIKELY
+    means = [float(part[likely].mean()) for part in (out["true"], out["low"], out["high"], truth)]
+    return [*figures, compute_errors(out["true"], truth)[1], *means]
 
 
 def measure_version(source: str, folder: Path, split: dict[str, list]) -> list[float]:

@@ -1,10 +1,13 @@
 """Experiments behind the reasons for published numbers that are not reached (docs/results/README.md).
 
-Run as ``python -m benchmarks.paper_misses [frequency] [nystroem] [fastxml]``. Everything is chosen and measured on
-held-out parts of the training data, except the last column of ``frequency``.
+Run as ``python -m benchmarks.paper_misses [PART …]``. Everything is chosen and measured on held-out parts of the
+training data, except the last columns of ``frequency``, ``yeast`` and ``missing``.
 
 ``frequency``: ml-100k with penalties α (count / mean count)^ν of users and items, as Rendle et al. 2022 propose.
 ``nystroem``: Delicious with Nyström features: lengths of rows, widths of the kernel, landmarks and penalties.
+``yeast``: MC-1 and MC-b with μ chosen by label error and by imputation error, one draw of known cells.
+``missing``: Bibtex with few known cells: BR and LEML with α chosen by all metrics of the paper's tables and by P@1.
+``neighbors``: kNN on Delicious and Eurlex: rows as they are, with idf, of length one; votes by similarity or equal.
 ``fastxml``: Bibtex: the penalty of the separators, with rows of length one and as they are.
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -22,12 +26,16 @@ from sklearn.model_selection import KFold, train_test_split
 from sklearn.pipeline import Pipeline
 
 from benchmarks.common import show
-from labelgap import FastXML, OneClassMF, load_dataset
+from labelgap import FastXML, LabelKNN, OneClassMF, load_dataset
 from labelgap.datasets import load_interactions
 from labelgap.estimators import KMeansNystroem
 from labelgap.metrics import evaluate, standard_metrics
-from labelgap.model_selection import score_batches
+from labelgap.model_selection import MC1CV, MCbCV, score_batches
 from labelgap.observations import as_labels, hold_out_positives
+from labelgap_papers import RunOptions, Setting
+from labelgap_papers.mc_tables import PUBLISHED_LOOP
+from labelgap_papers.study import Study
+from labelgap_papers.trials import CELL_SOURCES
 
 DEPTHS = (1, 3, 5)
 N_SEEDS = 2
@@ -135,7 +143,80 @@ def fastxml() -> None:
     show("bibtex, FastXML, three folds", ("rows", "α", "P@1", "P@3", "P@5"), rows)
 
 
-PARTS: dict[str, Callable[[], None]] = {"frequency": frequency, "nystroem": nystroem, "fastxml": fastxml}
+# --- yeast ----------------------------------------------------------------------------------------------------------
+
+
+def yeast() -> None:
+    """Print both errors of MC-1 and MC-b at the hidden cells, with μ chosen by either on known cells."""
+    rows = []
+    for observed, search in product((0.4, 0.6, 0.8), (MC1CV, MCbCV)):
+        setting = Setting("yeast", search.__name__, "logistic", observed)
+        cells = CELL_SOURCES["yeast"]().trial(observed, 0)
+        for criterion in ("label_error", "imputation_error"):
+            model = search(label_weights=[1.0], criterion=criterion, random_state=0, **PUBLISHED_LOOP)
+            model.fit(cells.X, cells.Y)
+            errors = cells.measure(model, setting)
+            rows.append((search.__name__, observed, criterion, model.best_params_["mu"], *errors.values()))
+            print(rows[-1], flush=True)
+    names = ("search", "known", "μ chosen by", "μ", "imputation error", "label error, %")
+    show("yeast, one draw", names, rows)
+
+
+# --- few known cells ------------------------------------------------------------------------------------------------
+
+FEW_CELLS = [Setting("bibtex", "BR", "logistic", observed) for observed in (0.05, 0.1, 0.2)]
+FEW_CELLS += [Setting("bibtex", "LEML", "logistic", 0.05, k_ratio=ratio) for ratio in (0.4, 0.6)]
+
+
+def missing() -> None:
+    """Print P@1 and AUC on the test part, with α chosen by P@3, Hamming loss and AUC together, and by P@1 alone."""
+    rows, study = [], Study(RunOptions())
+    for setting, seed in product(FEW_CELLS, range(N_SEEDS)):
+        for criteria in (setting.criteria, ("P@1",)):
+            found = study.measure(replace(setting, criteria=criteria), seed)
+            values = found.metrics["P@1"], found.metrics.get("AUC", float("nan"))
+            rows.append((setting.method, setting.observed, seed, ", ".join(criteria), found.params["alpha"], *values))
+            print(rows[-1], flush=True)
+    show("bibtex, logistic loss", ("method", "known", "mask", "α chosen by", "α", "P@1", "AUC"), rows)
+
+
+# --- neighbours -----------------------------------------------------------------------------------------------------
+
+NEIGHBORS = (5, 7, 10, 14, 20, 28, 40, 57)
+
+
+def weigh_by_idf(X: Any) -> Any:
+    """Return the rows with each feature times log(n / rows that have it)."""
+    counts = np.asarray((X != 0).sum(0)).ravel()
+    return sp.csr_array(X @ sp.diags_array(np.log(X.shape[0] / np.maximum(counts, 1))))
+
+
+def neighbors() -> None:
+    """Print the best number of neighbours and its P@k on a fifth of the training rows, for each kind of rows."""
+    rows = []
+    for name in ("delicious", "eurlex"):
+        data = load_dataset(name)
+        train, test = train_test_split(np.arange(data.X_train.shape[0]), test_size=0.2, random_state=0)
+        kinds = {"as they are": sp.csr_array(data.X_train), "idf": weigh_by_idf(data.X_train)}
+        for (kind, X), metric, weights in product(kinds.items(), ("cosine", "euclidean"), ("similarity", "uniform")):
+            found = []
+            for count in NEIGHBORS:
+                model = LabelKNN(count, metric=metric, weights=weights).fit(X[train], data.Y_train[train])
+                found.append(measure(score_batches(model, X[test], as_labels(data.Y_train[test]), max(DEPTHS))))
+            best = max(range(len(found)), key=lambda i: np.prod(found[i]))
+            rows.append((name, kind, metric, weights, NEIGHBORS[best], *found[best]))
+            print(rows[-1], flush=True)
+    show("kNN, held-out training rows", ("data", "rows", "metric", "votes", "k", "P@1", "P@3", "P@5"), rows)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "frequency": frequency,
+    "nystroem": nystroem,
+    "fastxml": fastxml,
+    "yeast": yeast,
+    "missing": missing,
+    "neighbors": neighbors,
+}
 
 
 def main() -> None:

@@ -13,12 +13,34 @@ from labelgap.datasets import make_low_rank
 from labelgap.estimators.choosing import HeldOutPart
 from labelgap.kernels import get_backend
 from labelgap.metrics import precision_at_k
-from labelgap.model_selection.auto import Candidate, Judge, MemberSearch, Scored, check_propensity, weigh_columns
+from labelgap.model_selection.auto import (
+    Candidate,
+    Judge,
+    MemberSearch,
+    Scored,
+    TrainingData,
+    check_propensity,
+    weigh_columns,
+)
 from labelgap.observations import Labels
 
 TWO = [
-    {"method": "BinaryRelevance", "parameters": {"loss": "squared", "alpha": 1.0}, "idf": False, "weight": 1.0},
-    {"method": "LabelKNN", "parameters": {"n_neighbors": 5}, "idf": True, "weight": 0.3},
+    {
+        "method": "BinaryRelevance",
+        "parameters": {"loss": "squared", "alpha": 1.0},
+        "rows": "raw",
+        "labelled": False,
+        "prior": 0.0,
+        "weight": 1.0,
+    },
+    {
+        "method": "LabelKNN",
+        "parameters": {"n_neighbors": 5},
+        "rows": "idf",
+        "labelled": True,
+        "prior": 0.0,
+        "weight": 0.3,
+    },
 ]
 
 
@@ -110,11 +132,76 @@ def test_the_judge_is_the_geometric_mean_of_precisions():
     )
 
 
+def test_the_judge_of_single_labels_counts_the_labels_ahead():
+    rng = np.random.RandomState(0)
+    Y, scores = np.eye(7)[rng.randint(0, 7, 30)], rng.randint(0, 5, (30, 7)).astype(np.float32)
+    ahead = [
+        np.mean([(row[j] > row[k]) + (row[j] == row[k]) / 2 for j in range(7) if j != k])
+        for row, k in zip(scores, Y.argmax(axis=1), strict=True)
+    ]
+    loss, reciprocal = np.mean(ahead), np.mean(1 / (1 + 6 * np.array(ahead)))
+    judge = Judge(Labels(Y), [np.arange(30)], None, get_backend("cpu"))
+    assert judge.score(scores) == pytest.approx(reciprocal * (1 - loss) / loss)
+
+
+def test_the_first_candidate_is_what_a_tagger_fits_by_default(monkeypatch):
+    monkeypatch.setattr(MemberSearch, "_list_candidates", lambda *_: iter(()))
+    rng = np.random.default_rng(1)
+    Y = rng.random((200, 3)) < 0.4
+    texts = [
+        " ".join(f"word{w}" for w in rng.integers(0, 20, 5)) + " salt" * int(row[0]) + " sugar" * int(row[1])
+        for row in Y
+    ]
+    tagger = Tagger(n_jobs=1).fit(texts, Y.astype(int))
+    model = AutoLabeler(random_state=0).fit(tagger.transform(texts), Y.astype(int))
+    parameters = model.report_[0]["parameters"]
+    assert parameters == {name: getattr(tagger.model_, name) for name in parameters}
+    assert {"alpha", "frequency_power"} & set(parameters)
+
+
+def test_kernel_features_are_saved_with_the_model(data, tmp_path):
+    member = TWO[0] | {"rows": "kernel"}
+    model = AutoLabeler(members=[member], random_state=0).fit(data.X, data.Y)
+    assert model.models_[0].n_features_in_ > model.n_features_in_
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").decision_function(data.X), model.decision_function(data.X))
+    linear = AutoLabeler(members=[TWO[0]], random_state=0).fit(data.X, data.Y)
+    assert linear.kernel_ is None
+
+
+def test_the_names_of_labels_are_a_prior(monkeypatch):
+    monkeypatch.setattr(MemberSearch, "_list_candidates", lambda *_: iter(()))
+    monkeypatch.setattr(MemberSearch, "_add_kernel", lambda _: None)
+    rng = np.random.default_rng(2)
+    words = [f"word{w}" for w in range(60)]
+    draws = [rng.choice(words, 6, replace=False) for _ in range(200)]
+    texts = [" ".join(row) for row in draws]
+    few = [[word for word in row if word in words[:30] and rng.random() < 0.2] for row in draws]
+    model = Tagger(AutoLabeler(random_state=0), min_count=1).fit(texts, few)
+    assert model.name_weight_ == 1.0
+    assert max(member["prior"] for member in model.model_.members_) > 0
+    again = model.chosen().fit(texts, few)
+    np.testing.assert_allclose(again.decision_function(texts), model.decision_function(texts), rtol=1e-3, atol=1e-4)
+    with pytest.raises(ValueError, match="prior has shape"):
+        AutoLabeler().fit(np.eye(60), np.eye(60)[:, :2], prior=np.eye(3))
+
+
+def test_neighbours_and_trees_learn_from_labelled_rows_only():
+    X, Y = words()
+    Y[::2] = 0
+    member = TWO[1] | {"weight": 1.0}
+    model = AutoLabeler(members=[member], random_state=0).fit(X, Y)
+    assert model.models_[0].positives_.shape[0] == np.count_nonzero(Y.any(axis=1)) < len(Y)
+    everything = AutoLabeler(members=[member | {"labelled": False}], random_state=0).fit(X, Y)
+    assert everything.models_[0].positives_.shape[0] == len(Y)
+
+
 def test_the_blend_adds_a_member_that_helps_and_no_other():
     rng = np.random.RandomState(0)
     Y = (rng.random_sample((400, 8)) < 0.3).astype(int)
     signal = [Y + rng.normal(0, 1.0, Y.shape) for _ in range(2)] + [rng.normal(size=Y.shape)]
-    search = MemberSearch(sp.csr_array(np.eye(400)[:, :3]), Labels(Y), None, None, 0.0, {}, get_backend("cpu"))
+    data = TrainingData(sp.csr_array(np.eye(400)[:, :3]), Labels(Y))
+    search = MemberSearch(data, 0.0, {}, get_backend("cpu"))
     search.folds = [np.arange(400)]
     search.judge = Judge(Labels(Y), search.folds, None, search.kernels)
     for number, scores in enumerate(signal):

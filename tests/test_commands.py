@@ -280,6 +280,31 @@ def test_audit_finds_what_was_removed(folder):
     )
 
 
+def test_an_audit_learns_from_verdicts(folder):
+    rows = [
+        [*row[:3], row[3].partition(" ")[2] if i % 8 == 0 else row[3]] for i, row in enumerate(posts(400, seed=2))
+    ]
+    write_records(folder / "lost.csv", ["id", "title", "body", "tags"], rows)
+    rest = ["--model", folder / "model", "--folds", 2, "--min-probability", 0]
+    before, after = folder / "before.csv", folder / "after.csv"
+    assert labelgap("audit", folder / "lost.csv", *rest, "--output", before).exit_code == 0
+    found = [row for row in read_records(before) if row["kind"] == "missing"]
+    reviewed = [[row["row"], row["label"], "reject"] for row in found[:20]] + [[found[20]["row"], "soup", "skip"]]
+    write_records(folder / "verdicts.csv", ["row", "label", "verdict"], reviewed)
+    again = labelgap("audit", folder / "lost.csv", *rest, "--output", after, "--verdicts", folder / "verdicts.csv")
+    assert again.exit_code == 0, again.output
+    learned = [row for row in read_records(after) if row["kind"] == "missing"]
+    assert len(learned) == len(found) - 20
+    cell = {(row["row"], row["label"]): float(row["probability"]) for row in found}
+    assert sum(float(row["probability"]) - cell[row["row"], row["label"]] for row in learned) < 0
+    write_records(folder / "verdicts.csv", ["row", "label", "verdict"], [["0", "unheard", "accept"]])
+    refused = labelgap("audit", folder / "lost.csv", *rest, "--verdicts", folder / "verdicts.csv")
+    assert refused.exit_code == 1
+    assert "names row '0' and label 'unheard'" in refused.stderr
+    refused = labelgap("audit", folder / "lost.csv", *rest, "--verdicts", before)
+    assert "has no column verdict" in refused.stderr
+
+
 def test_an_audit_writes_what_it_has_after_each_model(folder, monkeypatch):
     lengths = []
 

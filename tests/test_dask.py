@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -28,7 +30,9 @@ from labelgap import (
 from labelgap.cli import app
 from labelgap.datasets import make_sparse_multilabel, write
 from labelgap.distributed import DaskRunner, connect, find_stragglers
-from labelgap.kernels import get_backend
+from labelgap.kernels import dask_backend, get_backend
+from labelgap.kernels.base import MAX_LOSSES, LostArrays, repeat_when_lost
+from labelgap.kernels.dask_backend import Cluster, SharedArray
 from labelgap.kernels.row_shards import make_key
 from labelgap.runtime import call_elsewhere, run_parallel
 
@@ -116,6 +120,17 @@ def test_rows_stay_on_the_workers(planted, client):
     np.testing.assert_allclose(total, (matrix.T @ matrix).toarray(), atol=1e-12)
 
 
+@pytest.mark.parametrize("case", ["squared", "one-class"])
+def test_labels_that_do_not_fit_into_a_worker_arrive_in_pieces(case, planted, client, monkeypatch):
+    sizes, share = [], Cluster.share
+    monkeypatch.setattr(Cluster, "share", lambda self, value: sizes.append(np.size(value)) or share(self, value))
+    monkeypatch.setattr(Cluster, "piece_bytes", 5 * 2 * 8)
+    ours = fit(case, planted, "dask")
+    assert max(sizes) == 5 * 2 if case == "squared" else 5 * 2 in sizes
+    plain = fit(case, planted, "cpu")
+    np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
+
+
 NO_CLIENT = """
 from labelgap import LEML
 try:
@@ -144,6 +159,46 @@ def test_a_worker_that_dies_is_computed_again(planted):
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 1
     plain = LEML(2, **fixed, device="cpu").fit(data.X, data.gaps)
     np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("form", ["features", "no features"])
+def test_arrays_that_die_with_a_worker_are_made_again(form, planted, monkeypatch):
+    """The worker dies in the middle of an alternation, and what the client has sent to all is gone."""
+    data = planted(n=400)
+    monkeypatch.setattr(dask_backend, "MAX_TASK_BYTES", 0)
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": ":0"}
+    fixed = {"max_iter": 2, "tol": 0.0, "dtype": "float64", "random_state": 0, "weight_unlabelled": 0.1}
+    X = data.X if form == "features" else None
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        n_shared, share, lost = [0], Cluster.share, []
+
+        def share_until_it_dies(self, value):
+            n_shared[0] += 1
+            shared = share(self, value)
+            if n_shared[0] in (3, 20) and isinstance(shared, SharedArray):
+                client.cancel([shared.future])
+                lost.append(n_shared[0])
+            return shared
+
+        monkeypatch.setattr(Cluster, "share", share_until_it_dies)
+        with connect(client) as runner:
+            ours = OneClassMF(2, **fixed).fit(X, data.Y)
+        assert lost
+        assert runner.summarize()["tasks repeated"] >= len(lost)
+    plain = OneClassMF(2, **fixed, device="cpu").fit(X, data.Y)
+    np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
+
+
+def test_arrays_that_are_lost_again_and_again_are_an_error():
+    calls = []
+
+    def lose():
+        calls.append(1)
+        raise LostArrays("A worker has died.")
+
+    with pytest.raises(LostArrays):
+        repeat_when_lost(lose)
+    assert len(calls) == MAX_LOSSES
 
 
 TASKS = {
@@ -223,22 +278,46 @@ def test_the_commands_work_on_a_cluster(client, tmp_path):
         assert fitted.exit_code == 0, fitted.output
         results = [fitted, run("predict", *common, "--model", model, "--top", 2)]
         results.append(run("audit", *common, "--model", model, "--folds", 2))
-        assert [result.exit_code for result in results] == [0, 0, 0], [result.output for result in results]
+        results.append(run("evaluate", *common, "--model", model))
+        assert [result.exit_code for result in results] == [0, 0, 0, 0], [result.output for result in results]
         shown[name] = [result.stdout for result in results]
         notes[name] = [result.stderr for result in results]
-    assert all(note.startswith("labelgap: Dask cluster: workers 2, workers lost 0, ") for note in notes["dask"])
+    assert all("labelgap: Dask cluster: workers 2, workers lost 0, " in note for note in notes["dask"])
     assert shown["dask"][1:] == shown["plain"][1:]
 
 
 def test_an_address_without_a_scheduler_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr("labelgap.distributed.CONNECT_SECONDS", 0.5)
     (tmp_path / "posts.csv").write_text("text,tags\na,b\n")
-    for address in ("tcp://127.0.0.1:1", "nowhere"):
+    silent = socket.create_server(("127.0.0.1", 0))  # accepts connections and says nothing
+    for address in ("tcp://127.0.0.1:1", "nowhere", f"tcp://127.0.0.1:{silent.getsockname()[1]}"):
+        start = time.perf_counter()
         shown = run("fit", tmp_path / "posts.csv", "--output", tmp_path / "model", "--dask", address)
+        assert time.perf_counter() - start < 10
         assert shown.exit_code == 1
         assert shown.stderr.startswith(f"labelgap: No Dask scheduler answers at {address}")
         assert len(shown.stderr.strip().splitlines()) == 1
+    silent.close()
     assert [path.name for path in tmp_path.iterdir()] == ["posts.csv"]
+
+
+def test_the_death_of_the_scheduler_is_one_clear_error(planted):
+    data, options = planted(n=60), {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
+    cluster = distributed.LocalCluster(**options, processes=False)
+    client = distributed.Client(cluster, timeout=1)
+
+    def close(iteration):
+        client.sync(cluster.scheduler.close)
+
+    fixed = {"max_iter": 3, "tol": 0.0, "random_state": 0, "callbacks": [close]}
+    start = time.perf_counter()
+    with pytest.raises(ConnectionError, match=r"The Dask scheduler is gone .* resumes") as caught, connect(client):
+        LEML(2, **fixed).fit(data.X, data.Y)
+    assert time.perf_counter() - start < 10
+    assert "\n" not in str(caught.value)
+    client.close(timeout=1)
+    with suppress(TimeoutError):
+        cluster.close(timeout=1)
 
 
 def test_another_version_on_a_worker_is_one_clear_error(client, monkeypatch):
@@ -248,7 +327,7 @@ def test_another_version_on_a_worker_is_one_clear_error(client, monkeypatch):
         connect(client),
     ):
         pass
-    monkeypatch.setattr(client, "run", lambda function: {"tcp://a:1": None})
+    monkeypatch.setattr(client, "run", lambda function, on_error: {"tcp://a:1": None, "tcp://b:1": OSError()})
     with pytest.raises(ValueError, match="The worker tcp://a:1 has no labelgap"), connect(client):
         pass
 
@@ -284,6 +363,23 @@ def test_rows_on_the_cluster_stay_there(form, planted, client, monkeypatch):
     np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
     np.testing.assert_array_equal(found[0], expected[0])
     assert ours.n_features_in_ == X.shape[1]
+
+
+def test_predictions_are_made_again_when_the_model_is_lost_with_a_worker(planted, client, monkeypatch):
+    data, calls, scatter = planted(n=60), [], client.scatter
+    blocks = make_blocks(client, "delayed", sp.csr_array(data.X))
+
+    def lose_first(value, **options):
+        future = scatter(value, **options)
+        calls.append(future)
+        if len(calls) == 1:
+            client.cancel([future])
+        return future
+
+    model = LEML(2, max_iter=1, tol=0.0, random_state=0).fit(data.X, data.Y)
+    monkeypatch.setattr(client, "scatter", lose_first)
+    np.testing.assert_allclose(model.decision_function(blocks), model.decision_function(data.X), rtol=1e-4, atol=1e-5)
+    assert len(calls) == 2
 
 
 def test_methods_without_shards_gather_the_rows(planted, client):

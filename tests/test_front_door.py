@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from labelgap import Tagger, audit, explain, get_scorer, load
-from labelgap.datasets import read_records, write_records
+from labelgap import Tagger, audit, explain, get_scorer, load, tune
+from labelgap.datasets import read_records, write, write_records
 from test_commands import as_json, labelgap
 from test_probabilities import forgotten_tags
 
@@ -212,7 +213,10 @@ def test_explain_and_inspect_name_the_probability(place):
     assert values["probability"] == pytest.approx(model.predict_proba([text])[0, 0], abs=1e-5)
     shown = labelgap("explain", place / "posts.csv", "--model", place / "model", "--row", 0, "--label", label)
     assert f"a person writes it with probability {values['probability']:.3f}" in shown.output
-    assert as_json("inspect", place / "model")["thresholds for"] == "f1"
+    facts, written = as_json("inspect", place / "model"), model.calibration_.written
+    assert facts["thresholds for"] == "f1"
+    expected = f"{written.overall:.2f} ({written.low:.2f} to {written.high:.2f})"
+    assert facts["share of true labels written"] == expected
     labelgap("fit", place / "posts.csv", *COLUMNS, "--no-calibrate", "--output", place / "plain")
     assert "scores, no probabilities" in as_json("inspect", place / "plain")["thresholds for"]
 
@@ -236,3 +240,153 @@ def test_a_table_called_txt_is_told_its_name(place):
     (place / "posts.txt").write_bytes((place / "posts.csv").read_bytes())
     shown = labelgap("fit", place / "posts.txt", *COLUMNS, "--output", place / "no")
     assert (shown.exit_code, "rename it to .csv or .tsv" in " ".join(shown.output.split())) == (1, True)
+
+
+# --- P(true) and its interval ---------------------------------------------------------------------------------------
+
+
+def test_the_probability_that_a_tag_is_true_has_an_interval(place):
+    """Half of the tags were forgotten: the intervals hold the true number of tags, which P(written) halves."""
+    model = load(place / "model")
+    texts, tags, _ = forgotten_tags(300, seed=3)
+    p, low, high = model.predict_proba(texts, meaning="true", return_interval=True)
+    np.testing.assert_array_equal(p, model.predict_proba(texts, meaning="true"))
+    assert (model.predict_proba(texts) <= low + 1e-12).all()
+    assert ((low <= p) & (p <= high)).all()
+    n_true = sum(map(len, tags))
+    assert low.sum() < n_true < 1.01 * high.sum()
+    assert abs(model.predict_proba(texts).sum() / n_true - 0.5) < 0.15
+    with pytest.raises(ValueError, match="return_interval=True is for meaning='true'"):
+        model.predict_proba(texts, return_interval=True)
+    as_json("predict", place / "posts.csv", "--model", place / "model", "--true", "--output", place / "true.jsonl")
+    row = read_records(place / "true.jsonl")[0]
+    column = list(model.label_names_in_).index(row["predicted_tags"][0])
+    expected = [part[0, column] for part in model.predict_proba([row["body"]], meaning="true", return_interval=True)]
+    shown = [row[name][0] for name in ("true_probabilities", "true_low", "true_high")]
+    assert shown == pytest.approx(expected, abs=1e-5)
+    printed = labelgap("predict", "--model", place / "model", "--document", row["body"], "--true")
+    assert f"true {expected[0]:.0%}, {expected[1]:.0%} to {expected[2]:.0%}" in " ".join(printed.output.split())
+
+
+def test_complete_tags_have_no_interval():
+    texts, _, written = forgotten_tags(300)
+    model = Tagger(complete=True).fit(texts, written)
+    p, low, high = model.predict_proba(texts[:5], meaning="true", return_interval=True)
+    np.testing.assert_array_equal(low, high)
+    np.testing.assert_array_equal(p, model.predict_proba(texts[:5]))
+
+
+def test_a_model_file_of_an_earlier_version_has_scores(tmp_path):
+    """Its numbers are called scores in a table, on the screen and by the service."""
+    pytest.importorskip("fastapi", reason="the service needs fastapi")
+    from labelgap.serve import create_app
+    from test_serve import LOCAL, client_of
+
+    path = Path(__file__).parent / "models" / "format-1-LEML.labelgap"
+    rows = json.loads(path.with_suffix(".json").read_text())["X"][:3]
+    write(tmp_path / "new.npz", np.array(rows), np.zeros((3, load(path).n_labels_)))
+    shown = labelgap("predict", tmp_path / "new.npz", "--model", path, "--top", 2)
+    assert "tags (score)" in shown.output
+    assert "not probabilities" in " ".join(shown.output.split())
+    labelgap("predict", tmp_path / "new.npz", "--model", path, "--top", 2, "--output", tmp_path / "out.jsonl")
+    assert list(read_records(tmp_path / "out.jsonl")[0]) == ["row", "tags", "scores"]
+    with client_of(create_app({"old": load(path)}, settings=LOCAL)) as client:
+        answer = client.post("/v1/models/old/predict", json={"dense": rows, "top": 2}).json()
+    assert set(answer["predictions"][0]["labels"][0]) == {"label", "score"}
+
+
+# --- what a new user met --------------------------------------------------------------------------------------------
+
+
+def test_few_rows_have_scores_and_say_so(place):
+    records = read_records(place / "posts.csv")[:20]
+    write_records(place / "few.csv", list(records[0]), [list(record.values()) for record in records])
+    values = as_json("fit", place / "few.csv", *COLUMNS, "--output", place / "few")
+    assert "20 rows are too few to hold some out (50 are needed)" in values["on unseen texts"]
+    shown = labelgap("predict", "--model", place / "few", "--document", "unheard of")
+    assert "tags (score)" in shown.output
+    assert "1 of 1 rows have no tag over a threshold; --top 1 gives the best." in " ".join(shown.output.split())
+
+
+def test_a_text_in_place_of_a_file(place):
+    shown = labelgap("predict", "my cake is in the oven", "--model", place / "model")
+    assert (shown.exit_code, "or pass a text with --document" in " ".join(shown.output.split())) == (1, True)
+
+
+def test_the_expected_precision_of_an_aim(place):
+    values = as_json("fit", place / "posts.csv", *COLUMNS, "--aim", "precision>=0.9", "--output", place / "precise")
+    expected = float(values["on unseen texts"].partition("expected precision ")[2].partition(",")[0])
+    assert 0.88 < expected <= 1
+
+
+def test_completed_cells_are_counted_and_named(place):
+    texts, _, written = forgotten_tags(200)
+    cells = [
+        ["" if i % 4 == j else int(name in tags) for j, name in enumerate(("baking", "meat", "tea"))]
+        for i, tags in enumerate(written)
+    ]
+    write_records(
+        place / "blank.csv",
+        ["body", "baking", "meat", "tea"],
+        ([t, *row] for t, row in zip(texts, cells, strict=True)),
+    )
+    as_json("fit", place / "blank.csv", "--output", place / "blank")
+    values = as_json("complete", place / "blank.csv", "--model", place / "blank", "--output", place / "filled.csv")
+    assert values["cells filled"] == 150
+    assert values["filled with"] == "the probability of a yes, calibrated on known cells that were held out"
+
+
+@pytest.mark.parametrize("blank", [False, True], ids=["list", "array"])
+def test_lists_of_strings_of_numpy_are_tags(blank, place):
+    """pandas writes a list of NumPy's strings as [np.str_('a b'), np.str_('c')]."""
+    records = read_records(place / "posts.csv")
+    lists = [[np.str_(tag) for tag in record["tags"].split()] for record in records]
+    cells = [str(np.array(tags, object)) if blank else str(tags) for tags in lists]
+    write_records(place / "numpy.csv", ["body", "tags"], zip((r["body"] for r in records), cells, strict=True))
+    values = as_json("fit", place / "numpy.csv", "--output", place / "numpy")
+    assert (values["labels"], values["tags separated by"]) == (3, "python")
+
+
+# --- scikit-learn ---------------------------------------------------------------------------------------------------
+
+
+def test_scikit_learn_takes_the_default(place):
+    """cross_val_predict, CalibrationDisplay and scorers, on texts."""
+    from sklearn.calibration import calibration_curve
+    from sklearn.model_selection import cross_val_predict, cross_val_score
+
+    texts, tags, written = forgotten_tags(300)
+    names = sorted({tag for row in tags for tag in row})
+    Y = np.array([[name in row for name in names] for row in written], float)
+    model = Tagger(label_names=names, complete=False)
+    p = cross_val_predict(model, texts, Y, method="predict_proba", cv=3)
+    share, mean = calibration_curve(Y.ravel(), p.ravel(), n_bins=4, strategy="quantile")
+    assert np.abs(share - mean).max() < 0.12
+    for scoring in ("f1_micro", "roc_auc", "average_precision", get_scorer("P@1"), get_scorer("F1")):
+        assert cross_val_score(model, texts, Y, scoring=scoring, cv=3).min() > 0.4  # half of the tags are written
+
+
+def test_lists_of_tags_go_everywhere():
+    """Into tune, scorers and cross-validation; the names are plain strings whatever strings the lists hold."""
+    from sklearn.model_selection import cross_val_score
+
+    texts, _, written = forgotten_tags(300)
+    lists = [[np.str_(tag) for tag in tags] for tags in written]
+    tuning = tune(Tagger(), texts, lists, grid={"estimator__alpha": [0.5, 4.0]}, calibrate="k=1", random_state=0)
+    assert tuning.estimator.positives_only_
+    assert tuning.estimator.calibration_.aim == "k=1"
+    assert {type(tag) for tags in tuning.estimator.predict_tags(texts) for tag in tags} == {str}
+    assert cross_val_score(Tagger(), texts, lists, scoring=get_scorer("P@1"), cv=3).min() > 0.5
+    assert not tune(Tagger(complete=True), texts, lists, grid=[{"estimator__alpha": [1.0]}]).estimator.positives_only_
+    with pytest.raises(ValueError, match="A Tagger takes a list of tags for each row"):
+        Tagger().fit(texts, [",".join(tags) for tags in lists])
+
+
+def test_features_of_an_encoder_are_called_features():
+    class Encoder:
+        def encode(self, texts):
+            return np.array([[text.count(letter) for letter in "abcdefghij"] for text in texts], "float32")
+
+    texts, _, written = forgotten_tags(100)
+    model = Tagger(features=Encoder()).fit(texts, written)
+    assert explain(model, texts[0], "tea").features[0].name.startswith("feature ")

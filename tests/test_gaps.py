@@ -34,6 +34,7 @@ from labelgap.gaps import (
     draw_probe,
     estimate_from_probe,
     estimate_missing,
+    learn,
     recalibrate,
     reliability,
 )
@@ -708,6 +709,43 @@ def overconfident(seed, n=4000):
     true = np.sort(rng.beta(0.5, 1.5, n))[::-1]
     stated = 1 / (1 + np.exp(-(1.0 + 1.5 * np.log(true / (1 - true)))))
     return Suggestions(np.arange(n), np.zeros(n, int), stated), true, rng.random(n) < true
+
+
+def test_an_audit_learns_which_labels_are_suggested_rightly(planted_gaps):
+    """Labels whose suggestions were right come earlier, reviewed cells leave, and the share agrees with verdicts."""
+    data, _, found = planted_gaps
+    truth = data.Y.toarray() > 0
+    first = found.missing.first(600)
+    right = truth[first.rows, first.labels] & (first.labels != 3)  # a reviewer who never wants label 3
+    learned = learn(found, first.rows, first.labels, right)
+    cells = set(zip(learned.missing.rows, learned.missing.labels))
+    assert len(learned.missing) == len(found.missing) - 600
+    assert cells.isdisjoint(zip(first.rows, first.labels))
+    assert (np.diff(learned.missing.probabilities) <= 0).all()
+    before, after = (np.log(p / (1 - p)) for p in (_of_cells(found, cells), _of_cells(learned, cells)))
+    labels = np.array([label for _, label in sorted(cells)])
+    change = np.array([(after - before)[labels == j].mean() for j in range(15)])
+    assert change[3] < np.delete(change, 3).min() - 0.5
+    low, high = learned.share_missing_interval
+    assert found.share_missing_interval[0] <= low <= learned.share_missing <= high <= found.share_missing_interval[1]
+    assert len(learned.places) == len(learned.missing)
+
+
+def _of_cells(found, cells):
+    listed = dict(zip(zip(found.missing.rows, found.missing.labels), found.missing.probabilities))
+    return np.clip([listed[cell] for cell in sorted(cells)], 1e-6, 1 - 1e-6)
+
+
+def test_an_audit_learns_nothing_from_no_verdict(planted_gaps):
+    _, _, found = planted_gaps
+    learned = learn(found, [], [], [])
+    np.testing.assert_array_equal(learned.missing.rows, found.missing.rows)
+    np.testing.assert_allclose(learned.missing.probabilities, found.missing.probabilities, atol=2e-6)
+    elsewhere = learn(found, found.doubtful.rows[:1], found.doubtful.labels[:1], [True])
+    assert len(elsewhere.missing) == len(found.missing)
+    assert len(elsewhere.doubtful) == len(found.doubtful) - 1
+    with pytest.raises(ValueError, match=r"error_rate=0.5 is out of range"):
+        learn(found, [0], [0], [True], error_rate=0.5)
 
 
 def test_verdicts_on_the_first_suggestions_recalibrate_the_others():

@@ -10,15 +10,32 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 import reference_kernels as reference
-from labelgap import LEML, BinaryRelevance, LocalLEML, OneClassMF, Tagger, hide_cells, load, tune
+from labelgap import (
+    LEML,
+    MC1,
+    BinaryRelevance,
+    FastXML,
+    Labels,
+    LocalLEML,
+    MCb,
+    OneClassMF,
+    Tagger,
+    audit,
+    hide_cells,
+    load,
+    tune,
+)
 from labelgap.cli import app
 from labelgap.commands.training import list_parameters
 from labelgap.datasets import make_low_rank
+from labelgap.estimators.label_models import FoldRidge
 from labelgap.kernels import BACKENDS, exact_gram, explain_out_of_memory, get_backend, qr, svd
 from labelgap.kernels import base as kernels_base
+from labelgap.kernels.gpu_streams import StreamedBackend
 from labelgap.kernels.shards import ShardedBackend
 from labelgap.losses import LOSSES
 from labelgap.objectives.positive_unlabelled import CorrectedLoss
+from labelgap.serve.served_models import open_models
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install labelgap[gpu]"
@@ -28,6 +45,7 @@ N, D, L, K = 90, 7, 8, 3
 DATA = make_low_rank(N, D, L, rank=K, random_state=0)
 GAPS = hide_cells(DATA.Y, 0.4, random_state=0)
 X = sp.csr_array(np.where(abs(DATA.X) > 0.3, DATA.X, 0))
+TEXTS = [" ".join(f"w{j}" for j in row.nonzero()[0]) for row in DATA.X > 0]
 
 
 def make_backend(**options):
@@ -50,6 +68,7 @@ def torch_devices(monkeypatch):
     monkeypatch.setitem(BACKENDS, "torch", make_backend)
     monkeypatch.setitem(BACKENDS, "torch coarse", lambda: make_backend(coarse=True))
     monkeypatch.setitem(BACKENDS, "torch shards", lambda: ShardedBackend(make_backend(), 3))
+    monkeypatch.setitem(BACKENDS, "torch streams", lambda: StreamedBackend(make_backend(), 3))
 
 
 def graph(size, seed):
@@ -134,11 +153,32 @@ def test_options_of_one_class(options):
 
 
 @pytest.mark.parametrize("features", [True, False], ids=["features", "no features"])
-def test_shards_on_a_device(features):
+@pytest.mark.parametrize("device", ["torch shards", "torch streams"])
+def test_shards_on_a_device(device, features):
     def make(device):
         return OneClassMF(K, dtype="float64", random_state=0, tol=0.05, device=device)
 
-    assert_agree(make, X if features else None, DATA.Y, device="torch shards", **SIDES["all"])
+    assert_agree(make, X if features else None, DATA.Y, device=device, **SIDES["all"])
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_data_larger_than_the_memory_of_the_device(loss, gaps, monkeypatch):
+    """They are streamed in blocks; the fit is the same, and the blocks stay in the memory of the host."""
+    backend, used = make_backend(), []
+    monkeypatch.setattr(backend, "_count_free_bytes", lambda: 2 * 40 * X.nnz)
+    monkeypatch.setattr("labelgap.kernels.gpu.STREAMED_CELLS", 100)
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    split = backend.split
+    monkeypatch.setattr(backend, "split", lambda n_cells: used.append(split(n_cells)) or used[-1])
+
+    def make(device):
+        return LEML(K, loss=loss, dtype="float64", random_state=0, tol=0.05, device=device)
+
+    assert_agree(make, X, GAPS if gaps else DATA.Y)
+    assert type(used[0]) is StreamedBackend
+    assert used[0].count > 3
+    assert backend.split(1) is backend
 
 
 @pytest.mark.parametrize("cls", [LEML, OneClassMF])
@@ -151,6 +191,88 @@ def test_coarse_products_end_at_the_same_objective(cls, loss):
     settings = {"loss": loss, "random_state": 0, "max_iter": 200, "tol": 1e-5}
     ours, theirs = (cls(K, device=name, **settings).fit(rows, Y) for name in ("torch", "torch coarse"))
     np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=2e-4)
+
+
+@pytest.mark.parametrize("tracked", [False, True], ids=["all vectors", "tracked"])
+@pytest.mark.parametrize("solver", ["fpc", "exact", "accelerated", "factored"])
+@pytest.mark.parametrize("cls", [MC1, MCb])
+def test_matrix_completion(cls, solver, tracked, monkeypatch):
+    monkeypatch.setattr("labelgap.regularizers.MIN_TRACKED_ORDER", 1 if tracked else 800)
+    monkeypatch.setattr("labelgap.regularizers.MAX_BLOCK_SHARE", 1.0)
+    rows = np.where(np.random.default_rng(0).random((N, D)) < 0.1, np.nan, DATA.X)
+    settings = {"solver": solver, "mu": 1e-3, "tol": 1e-7, "random_state": 0}
+    ours, theirs = (cls(device=device, **settings).fit(rows, GAPS) for device in ("cpu", "torch"))
+    assert theirs.rank_ == ours.rank_
+    np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=1e-9)
+    np.testing.assert_allclose(theirs.decision_, ours.decision_, atol=1e-5)
+    np.testing.assert_allclose(theirs.features_, ours.features_, atol=1e-5)
+    np.testing.assert_allclose(theirs.decision_function(rows), ours.decision_function(rows), atol=1e-5)
+
+
+LINEAR = {
+    "plain": {},
+    "l1": {"l1": 0.5},
+    "propensity": {"propensity": "counts"},
+    "no intercept": {"fit_intercept": False},
+    "threshold": {"threshold": 0.05},
+}
+
+
+@pytest.mark.parametrize("form", [DATA.X, X], ids=["dense", "sparse"])
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize("options", LINEAR)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_linear_models(loss, options, gaps, form):
+    """The CPU solves some of these problems by other methods, so that they agree in the minimum."""
+    settings = {"loss": loss, "dtype": "float64", "tol": 1e-9, "alpha": 0.5, **LINEAR[options]}
+    sides = {"sample_weight": np.linspace(0.5, 2, N)} if options == "plain" else {}
+    data = form, GAPS if gaps else DATA.Y
+    ours, theirs = (BinaryRelevance(device=device, **settings).fit(*data, **sides) for device in ("cpu", "torch"))
+    assert theirs.status_ == ours.status_
+    np.testing.assert_allclose(theirs.decision_function(form), ours.decision_function(form), atol=1e-6)
+    np.testing.assert_array_equal(theirs.predict_topk(form, 3)[0], ours.predict_topk(form, 3)[0])
+
+
+def test_a_prior_and_further_rows_of_linear_models():
+    prior = np.random.default_rng(0).standard_normal((L, D))
+    models = []
+    for device in ("cpu", "torch"):
+        model = BinaryRelevance(loss="squared", dtype="float64", tol=1e-9, device=device)
+        models.append(model.fit(X[:60], DATA.Y[:60], prior=prior).partial_fit(X[60:], DATA.Y[60:]))
+    np.testing.assert_allclose(models[1].coef_, models[0].coef_, atol=1e-9)
+
+
+@pytest.mark.parametrize("weights", [None, np.linspace(0.5, 2, N)], ids=["", "weights"])
+@pytest.mark.parametrize("form", ["few features", "many features", "no factor"])
+def test_ridge_regressions_without_held_out_rows(form, weights, monkeypatch):
+    rows = np.random.default_rng(0).standard_normal((N, 200)) if form == "many features" else X
+    if form == "no factor":
+        monkeypatch.setattr("labelgap.objectives.embeddings.MAX_FACTOR_ORDER", 1)
+    settings = BinaryRelevance(loss="squared", dtype="float64", tol=1e-9)._settings()
+    prior = np.random.default_rng(1).standard_normal((L, rows.shape[1]))
+    ours, theirs = (
+        FoldRidge(rows, Labels(DATA.Y), settings, BACKENDS[device](), prior, weights) for device in ("cpu", "torch")
+    )
+    assert ours.is_exact == theirs.is_exact == (form != "no factor")
+    for held_out in (np.arange(0, N, 3), np.arange(5)):
+        pairs = [(ridge.score(held_out), ridge.find_leverages(held_out)) for ridge in (ours, theirs)]
+        if ours.is_exact:
+            pairs = [(*pair, ridge.score_each(held_out)) for pair, ridge in zip(pairs, (ours, theirs), strict=True)]
+        for a, b in zip(*pairs, strict=True):
+            assert type(b) is type(a)
+            tolerance = 1e-9 if ours.is_exact else 0.02
+            for mine, other in zip(a, b, strict=True):
+                np.testing.assert_allclose(other, mine, atol=tolerance)
+
+
+@pytest.mark.parametrize("make", [lambda d: BinaryRelevance(loss="squared", device=d), lambda d: LEML(K, device=d)])
+def test_an_audit_on_the_device(make):
+    """Folds are fitted and scored there; the same cells are listed."""
+    settings = {"n_folds": 3, "random_state": 0}
+    models = (make(device).set_params(dtype="float64") for device in ("cpu", "torch"))
+    ours, theirs = (audit(X, DATA.Y, model, **settings) for model in models)
+    np.testing.assert_array_equal(theirs.missing.labels, ours.missing.labels)
+    np.testing.assert_allclose(theirs.missing.probabilities, ours.missing.probabilities, atol=1e-6)
 
 
 @pytest.mark.parametrize("past", [False, True])
@@ -180,15 +302,36 @@ def test_the_seams_of_a_device(tmp_path):
     np.testing.assert_allclose(again.decision_function(DATA.X), scores, atol=1e-12)  # the CPU adds in another order
     local = LocalLEML(2, n_clusters=2, n_learners=1, random_state=0, device="torch").fit(DATA.X, DATA.Y)
     assert local.predict(DATA.X).shape == (N, L)
-    texts = [" ".join(f"w{j}" for j in row.nonzero()[0]) for row in DATA.X > 0]
-    tagger = Tagger(LEML(2, random_state=0, device="torch")).fit(texts, DATA.Y)
-    assert tagger.predict_topk(texts, 2)[0].shape == (N, 2)
+    tagger = Tagger(LEML(2, random_state=0, device="torch")).fit(TEXTS, DATA.Y)
+    assert tagger.predict_topk(TEXTS, 2)[0].shape == (N, 2)
 
 
-@pytest.mark.parametrize("cls", [LEML, OneClassMF, LocalLEML])
+def test_a_served_model_is_copied_to_its_device_once(tmp_path, monkeypatch):
+    backend, copied = make_backend(), []
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    copy = backend.rows
+    monkeypatch.setattr(backend, "rows", lambda values, dtype: copied.append(np.shape(values)) or copy(values, dtype))
+    Tagger(LEML(K, random_state=0)).fit(TEXTS, DATA.Y).save(tmp_path / "model")
+    models = open_models([str(tmp_path / "model")], device="torch")
+    model = models["model"]
+    first = model.predict_topk(TEXTS, 3)
+    n_first = copied.count((L, K))
+    np.testing.assert_array_equal(model.predict_topk(TEXTS, 3)[0], first[0])
+    assert n_first == copied.count((L, K)) == 1
+    np.testing.assert_allclose(load(tmp_path / "model").predict_topk(TEXTS, 3)[1], first[1], atol=1e-5)
+    other, array = make_backend(), np.ones(3)
+    other.keep(array)
+    del array
+    assert not other._kept
+    with pytest.raises(ValueError, match="device='tpu' is not available"):
+        open_models([str(tmp_path / "model")], device="tpu")
+
+
+@pytest.mark.parametrize("cls", [LEML, OneClassMF, LocalLEML, BinaryRelevance])
 def test_predictions_run_on_the_device(cls, monkeypatch, tmp_path, recwarn):
-    settings = {"n_clusters": 2, "n_learners": 1} if cls is LocalLEML else {}
-    ours = cls(K, dtype="float64", random_state=0, device="cpu", **settings).fit(X, DATA.Y)
+    factors = {"n_components": K, "random_state": 0}
+    settings = {BinaryRelevance: {}, LocalLEML: {**factors, "n_clusters": 2, "n_learners": 1}}.get(cls, factors)
+    ours = cls(dtype="float64", device="cpu", **settings).fit(X, DATA.Y)
     ours.save(tmp_path / "model")
     theirs = load(tmp_path / "model").set_params(device="torch")  # its arrays may be read-only
     backend, used = make_backend(), []
@@ -239,7 +382,7 @@ def test_a_gpu_that_is_full_in_a_prediction(monkeypatch):
 def test_the_command_line_sets_the_device(tmp_path, monkeypatch):
     monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
     assert "device" in list_parameters(LEML)
-    assert "device" not in list_parameters(BinaryRelevance)
+    assert "device" not in list_parameters(FastXML)
     file = tmp_path / "posts.csv"
     file.write_text("text,tags\n" + "red apple,fruit\ngreen pear,fruit\nblue car,vehicle\n" * 4)
     command = ["fit", str(file), "--text", "text", "--tags", "tags", "--method", "LEML", "--n-components", "1"]

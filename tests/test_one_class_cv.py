@@ -80,6 +80,21 @@ def test_patience_crosses_a_dip_and_a_tie_goes_to_the_first():
     assert Walk([3, 3], lambda point, near: 1.0).coordinate_ascent((2, 0)) == (2, 0)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_scan_crosses_a_plain(seed):
+    rng = np.random.default_rng(seed)
+    tops, start = rng.integers(1, 13, size=2), (int(rng.integers(13)), int(rng.integers(13)))
+    plain = rng.uniform(-300, -299, size=(13, 13))  # below the slopes, without a direction
+
+    def score(point, near):
+        slope = -np.square(point - tops).sum() if abs(point[1] - tops[1]) <= 3 else plain[point]
+        return max(slope, plain[point])
+
+    walk = Walk([13, 13], score)
+    assert walk.follow_coarse_ridge(start, scanned=1) == tuple(tops)
+    assert len(walk.scores) < 60
+
+
 def test_a_walk_of_one_point_asks_once():
     walk = Walk([1, 1], lambda point, near: 7.0)
     assert walk.coordinate_ascent((0, 0)) == (0, 0)

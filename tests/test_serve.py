@@ -968,6 +968,7 @@ def test_the_command_refuses_what_is_unsafe_or_not_there(model_file):
     assert "--token" in refused(model_file, "--host", "0.0.0.0")
     assert "--data" in refused(model_file, "--reviews", "reviews.sqlite")
     assert "There is no model" in refused(model_file.with_name("none"))
+    assert "device='tpu' is not available" in refused(model_file, "--device", "tpu")
     assert "use printable ASCII characters for --token (LABELGAP_TOKEN)" in refused(
         model_file, "--token", "schl\u00fcssel"
     )

@@ -12,10 +12,11 @@ from typer.testing import CliRunner
 
 from labelgap import LEML, load
 from labelgap.cli import app
-from labelgap.datasets import make_sparse_multilabel, read, read_records, write
+from labelgap.datasets import make_sparse_multilabel, read, read_records, write, write_records
 from labelgap.estimators.tagger import add_counts, count_documents, count_words
 from labelgap.kernels import get_backend
 from labelgap.kernels.mapped import MappedMatrix
+from labelgap.runtime import limit_memory
 
 
 @pytest.fixture
@@ -55,6 +56,19 @@ def test_a_pickle_names_the_files(folder):
     assert is_mapped(copy.data)
     assert (copy != part).nnz == 0
     assert len(pickle.dumps(X)) < 1000
+
+
+@pytest.mark.parametrize("form", ["numbers", "mask"])
+def test_selected_rows_are_mapped_within_a_memory_limit(form, table, folder):
+    X, rows = read(folder).X, np.arange(59, -1, -3)
+    key = rows if form == "numbers" else np.isin(np.arange(60), rows)
+    assert not is_mapped(X[key].data)
+    with limit_memory(1000):
+        part = X[key]
+        assert is_mapped(part.data)
+        assert is_mapped(part.indices)
+        assert X[rows[:0]].shape == (0, 30)
+    np.testing.assert_array_equal(part.toarray(), X.toarray()[key])
 
 
 def test_the_transpose_is_mapped_and_exact(folder):
@@ -109,6 +123,16 @@ def test_a_folder_of_tables_is_a_table(tmp_path):
     fitted = run("fit", tmp_path / "posts", "--output", tmp_path / "model", "--json")
     assert fitted.exit_code == 0, fitted.output
     assert json.loads(fitted.stdout)["rows"] == 24
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_a_table_is_split_into_a_folder_of_tables(ending, tmp_path):
+    rows = [(i, f"cake {i}, oven", "baking" if i % 3 else "") for i in range(7)]
+    write_records(tmp_path / f"posts.{ending}", ["id", "text", "tags"], rows)
+    shown = run("convert", tmp_path / f"posts.{ending}", tmp_path / "posts", "--shards", 3, "--json")
+    assert json.loads(shown.stdout) == {"rows": 7, "columns": 3, "shards": 3}
+    assert len(list((tmp_path / "posts").iterdir())) == 3
+    assert read_records(tmp_path / "posts") == read_records(tmp_path / f"posts.{ending}")
 
 
 @pytest.mark.parametrize("method", [(), ("--method", "LEML", "--n-components", 2)])

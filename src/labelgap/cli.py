@@ -73,6 +73,7 @@ data = typer.Typer(
 )
 app.add_typer(data, name="data")
 
+NO_TAGS = "–"
 COST_SYMBOLS = (
     "n rows, d features, z non-zero feature values, L labels, y positive label values, k dimensions, T learners."
 )
@@ -239,6 +240,9 @@ def predict(
         float | None,
         typer.Option(min=0, max=1, help="Smallest probability of a predicted tag (default: the model's thresholds)."),
     ] = None,
+    true: Annotated[
+        bool, typer.Option("--true", help="Add the probability that a tag is true, with its 95 % interval.")
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -268,25 +272,32 @@ def predict(
         check_output("--output", output, *([data] if data else []), model)
         estimator = open_model(model)
         rows = prediction.load_rows(estimator, data, document or [], columns, sys.stdin)
-        predictions = prediction.predict(estimator, rows, top=top, threshold=threshold)
+        predictions = prediction.predict(estimator, rows, top=top, threshold=threshold, true=true)
         if output is not None:
             print_values(prediction.write_predictions(output, predictions, estimator, rows), json)
         elif json:
             for row in predictions:
                 typer.echo(format_json(row))
         else:
-            name = "row" if rows.ids is None else "id"
-            kind = prediction.name_values(estimator)
-            print_table([name, f"tags ({kind})"], ([row[name], _format_tags(row)] for row in predictions))
-            print_note(prediction.VALUE_NOTES[kind])
+            name, kind = "row" if rows.ids is None else "id", prediction.name_values(estimator)
+            shown = [[row[name], _format_tags(row)] for row in predictions]
+            print_table([name, f"tags ({kind})"], shown)
+            print_note(" ".join(prediction.VALUE_NOTES[key] for key in (kind, *(["true"] if true else []))))
+            n_bare = sum(tags == NO_TAGS for _, tags in shown)
+            if n_bare:
+                print_note(f"{n_bare:,} of {len(shown):,} rows have no tag over a threshold; --top 1 gives the best.")
 
 
 def _format_tags(row: dict[str, Any]) -> str:
-    if "probabilities" in row:
+    if "true_low" in row:
+        columns = ("probabilities", "true_probabilities", "true_low", "true_high")
+        numbers = zip(*(row[name] for name in columns), strict=True)
+        values = [f"{p:.0%}; true {true:.0%}, {low:.0%} to {high:.0%}" for p, true, low, high in numbers]
+    elif "probabilities" in row:
         values = [f"{value:.0%}" for value in row["probabilities"]]
     else:
         values = [f"{value:.2f}" for value in row["scores"]]
-    return ", ".join(f"{tag} ({value})" for tag, value in zip(row["tags"], values, strict=True)) or "–"
+    return ", ".join(f"{tag} ({value})" for tag, value in zip(row["tags"], values, strict=True)) or NO_TAGS
 
 
 @app.command()
@@ -306,13 +317,15 @@ def evaluate(
             "estimate): also estimate P@k, nDCG@k, recall@k and F1 of the true tags."
         ),
     ] = "",
+    dask: Dask = "",
+    memory: Memory = None,
     json: Json = False,
 ) -> None:
     """Compare predictions with the tags (labels) of a file. Prints P@k, nDCG@k, Hamming loss, AUC and F1.
 
     labelgap evaluate test.csv --model model
     """
-    with exit_on_error(), show_progress("Evaluating …", json):
+    with exit_on_error(), show_progress("Evaluating …", json), use_machines(dask, memory):
         from labelgap.commands import prediction
         from labelgap.inputs import TableColumns, check_tags, count_tags, load_data_for, open_model
 
@@ -345,6 +358,13 @@ def audit(
             "wrong).",
         ),
     ] = None,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(
+            help="Table with the columns row, label and verdict (accept or reject), such as the log of a review: "
+            "learn from these verdicts, and list the other suggestions."
+        ),
+    ] = None,
     folds: Folds = 5,
     text: ModelText = "",
     tags: ModelTags = "",
@@ -370,6 +390,7 @@ def audit(
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
         options = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "min_probability": min_probability}
+        options["verdicts"] = verdicts
         with show_progress(f"Fitting {folds} models …", quiet or json), use_machines(dask, memory):
             report = gap_commands.audit(data, model, columns, output, **options)  # type: ignore[arg-type]
         if not json:
@@ -404,10 +425,10 @@ def complete(
 
         columns = TableColumns(text, labels=labels, delimiter=delimiter, encoding=encoding)
         with show_progress(f"Fitting {folds + 1} models …", quiet or json), use_machines(dask, memory):
-            result = gap_commands.complete(
+            values = gap_commands.complete(
                 data, model, columns, output, folds=folds, seed=seed, checkpoint=checkpoint
             )
-        print_values({"output": str(output), "calibration error": round(result.calibration_error, 5)}, json)
+        print_values(values, json)
 
 
 @app.command()
@@ -476,7 +497,11 @@ def export(
 @app.command()
 def convert(
     source: Annotated[
-        Path, typer.Argument(callback=check_data, help="File of features and labels, or a folder of such files.")
+        Path,
+        typer.Argument(
+            callback=check_data,
+            help="File of features and labels, or a folder of such files; with --shards also a table.",
+        ),
     ],
     target: Annotated[
         Path, typer.Argument(help="File to write, in the format of its ending; with --shards a folder.")
@@ -486,7 +511,7 @@ def convert(
         typer.Option(
             min=1,
             help="Write a folder of so many row shards, which fit, predict, evaluate and audit read without loading "
-            "it; of a folder, each file becomes a shard.",
+            "it; of a folder, each file becomes a shard. Of a table, write a folder of tables.",
         ),
     ] = None,
     json: Json = False,
@@ -536,6 +561,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads for a prediction (default: all cores).")
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="Device that predicts 64 rows or more: auto (a GPU if there is one), cpu or cuda.")
+    ] = "auto",
     insecure: Annotated[bool, typer.Option("--insecure", help="Accept other machines without a token.")] = False,
     json: Json = False,
 ) -> None:
@@ -564,8 +592,8 @@ def serve(
             batch_size=batch_size,
             n_threads=threads,
         )
-        paths = [None if path is None else str(path) for path in (reviews, data)]
-        options = ServerOptions(models, settings, port, workers, *paths)
+        reviews_path, data_path = (None if path is None else str(path) for path in (reviews, data))
+        options = ServerOptions(models, settings, port, workers, reviews_path, data_path, device)
         run_server(options, insecure=insecure, announce=lambda address: _announce(address, json))
 
 

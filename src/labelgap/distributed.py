@@ -7,6 +7,7 @@ trees, candidates of a search, folds of an audit, blocks of rows to predict.
 
 from __future__ import annotations
 
+import asyncio
 import io
 import pickle
 import socket
@@ -15,6 +16,7 @@ import threading
 import weakref
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -25,7 +27,7 @@ import numpy as np
 
 from labelgap import __version__
 from labelgap.kernels.dask_backend import MAX_TASK_BYTES, Cluster
-from labelgap.kernels.row_shards import KEY_PREFIX, make_key
+from labelgap.kernels.row_shards import KEY_PREFIX, find_losses, make_key
 from labelgap.runtime import get_memory_limit, has_memory_limit, import_optional, limit_memory, offload, threads
 
 CONNECT_SECONDS = 5.0
@@ -78,14 +80,23 @@ def connect(client: Any) -> Iterator[DaskRunner]:
 def _open_client(address: str) -> Any:
     distributed = import_optional("distributed", "dask")
     try:
+        if urlsplit(address).scheme in ("", "tcp"):
+            with ThreadPoolExecutor(1) as thread:  # the caller may run in an event loop
+                thread.submit(asyncio.run, _shake_hands(address)).result()
         client = distributed.Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         client.direct_to_workers = all(map(_can_reach, client.scheduler_info(n_workers=-1)["workers"]))
         return client
-    except (OSError, ValueError) as error:
+    except (OSError, TypeError, ValueError, OverflowError, MemoryError) as error:
         raise ConnectionError(
             f"No Dask scheduler answers at {address} ({type(error).__name__}); check the address, which looks like "
             "tcp://HOST:8786."
         ) from None
+
+
+async def _shake_hands(address: str) -> None:
+    """Connect to a scheduler; raise an error if it does not answer, for which a client would wait forever."""
+    connecting = import_optional("distributed", "dask").comm.connect(address, timeout=CONNECT_SECONDS)
+    (await asyncio.wait_for(connecting, CONNECT_SECONDS)).abort()
 
 
 def _can_reach(worker: str) -> bool:
@@ -113,8 +124,9 @@ def _explain_lost_scheduler(client: Any) -> Iterator[None]:
     except Exception as error:
         if client.status == "running":
             raise
+        cause = " ".join(str(error).split())
         raise ConnectionError(
-            f"The Dask scheduler is gone ({type(error).__name__}: {error}); start it and its workers again. The same "
+            f"The Dask scheduler is gone ({type(error).__name__}: {cause}); start it and its workers again. The same "
             "command with --checkpoint resumes from the last finished piece."
         ) from error
 
@@ -129,7 +141,8 @@ def check_versions(client: Any) -> None:
             return None
         return version
 
-    versions = {f"the worker {worker}": version for worker, version in client.run(get_version).items()}
+    answers = client.run(get_version, on_error="return").items()  # a worker that is just dying returns an error
+    versions = {f"the worker {worker}": answer for worker, answer in answers if not isinstance(answer, OSError)}
     if not versions:
         raise ConnectionError(f"The Dask cluster at {client.scheduler.address} has no workers; start at least one.")
     versions["the scheduler"] = client.run_on_scheduler(get_version)
@@ -195,7 +208,7 @@ class DaskRunner:
         info = client.scheduler_info(n_workers=-1)["workers"]
         self.size = sum(worker["nthreads"] for worker in info.values())
         self._workers = set(Cluster(client).workers)
-        self._n_retries = 0
+        self.n_repeated = 0  # tasks and alternations that ran again because their arrays were lost
         self._last: dict[str, Any] = {}
         self._sent: dict[int, tuple[Any, Any]] = {}
         self._lock = threading.RLock()
@@ -218,19 +231,16 @@ class DaskRunner:
 
     def call(self, task: Callable[[], Any]) -> Any:
         """Return the result of a task on one of the workers; one whose data were lost with a worker runs again."""
-        distributed = import_optional("distributed", "dask")
-        lost = (distributed.client.FutureCancelledError, distributed.scheduler.KilledWorker)
-        name = _name_task(task)
+        name, limit = _name_task(task), get_memory_limit() if has_memory_limit() else None
         for attempt in range(MAX_ATTEMPTS):
-            payload, futures = self._pack(task)
             try:
-                packed = payload, futures, get_memory_limit() if has_memory_limit() else None
+                packed = *self._pack(task), limit
                 return self.client.submit(run_packed, *packed, key=make_key(name)).result()
-            except lost:
+            except find_losses():
                 if attempt == MAX_ATTEMPTS - 1 or self.client.status != "running":
                     raise
                 with self._lock:
-                    self._n_retries += 1
+                    self.n_repeated += 1
                     self._sent.clear()
         raise AssertionError
 
@@ -269,7 +279,7 @@ class DaskRunner:
         summary = {
             "workers": len(info),
             "workers lost": len(self._workers - info.keys()),
-            "tasks repeated": self._n_retries,
+            "tasks repeated": self.n_repeated,
             "megabytes spilled": round(spilled / 1e6, 3),
         }
         if self._watcher is not None:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import array_api_compat
 import numpy as np
 import scipy.linalg
 
-from labelgap.kernels import matmul, matmul_t
+from labelgap.kernels import inner, matmul, matmul_t, namespace, read
 
 Array = Any
 
@@ -60,8 +61,8 @@ class NuclearNorm:
     def prox(self, point: Array, threshold: float) -> Shrunk:
         """Return argmin over Z of ½ ‖Z − point‖² + threshold · ‖Z‖_* = U (σ − threshold)₊ Vᵀ, for point = U σ Vᵀ."""
         triplets = Decomposer(point, self._tracker).triplets(threshold)
-        values = triplets.values - point.dtype.type(threshold)
-        return Shrunk(triplets._replace(values=values).product, float(values.sum(dtype=float)), len(values))
+        values = triplets.values - float(threshold)
+        return Shrunk(triplets._replace(values=values).product, _add_up(values), len(values))
 
 
 class PublishedMC1Prox:
@@ -82,18 +83,18 @@ class PublishedMC1Prox:
 
     def value(self, A: Array) -> float:
         """Return ‖[A, 1]‖_*."""
-        return nuclear_norm(append_column(A, np.ones(len(A))))
+        return nuclear_norm(append_column(A, make_constant(A, 1.0)))
 
     def prox(self, point: Array, threshold: float) -> Shrunk:
         """Return A of the shrunk matrix [A, a], with the penalty ‖[A, 1]‖_*."""
-        return self._shrink(point, np.ones(len(point)), threshold)[0]
+        return self._shrink(point, make_constant(point, 1.0), threshold)[0]
 
     def _shrink(self, point: Array, column: Array, threshold: float) -> tuple[Shrunk, Array]:
         """Shrink [V, w]; return the result, and 1 minus its last column."""
         U, values, V = Decomposer(point, self._tracker).triplets(threshold, column)
-        shrunk = Triplets(U, values - point.dtype.type(threshold), V)
+        shrunk = Triplets(U, values - float(threshold), V)
         matrix, value = shrunk.product, nuclear_norm(_reduce_with_ones(shrunk))
-        return Shrunk(np.ascontiguousarray(matrix[:, :-1]), value, len(values)), 1 - matrix[:, -1]
+        return Shrunk(copy_contiguous(matrix[:, :-1]), value, len(values)), 1 - matrix[:, -1]
 
 
 class DualStep(PublishedMC1Prox):
@@ -112,10 +113,10 @@ class DualStep(PublishedMC1Prox):
         """Return A of the shrunk matrix [A, a], with ‖[A, 1]‖_* and the bound ‖g‖ ‖a − 1‖ of its error."""
         n = len(point)
         if self.price is None:
-            self.price = np.full(n, n**-0.5)  # the price at A = 0
+            self.price = namespace(point).astype(make_constant(point, n**-0.5), namespace(point).float64)  # at A = 0
         shrunk, gap = self._shrink(point, 1 + threshold * self.price, threshold)
-        self.price = self.price + gap.astype(float) / threshold
-        return shrunk._replace(error=float(np.linalg.norm(self.price) * np.linalg.norm(gap)))
+        self.price = self.price + namespace(gap).astype(gap, self.price.dtype) / threshold
+        return shrunk._replace(error=(float(inner(self.price, self.price)) * float(inner(gap, gap))) ** 0.5)
 
 
 def _reduce_with_ones(shrunk: Triplets) -> Array:
@@ -124,12 +125,13 @@ def _reduce_with_ones(shrunk: Triplets) -> Array:
     It is [A, 1] in the basis of U and the part of 1 outside of U.
     """
     U, values, V = shrunk
-    inside = U.sum(0)
-    outside = np.linalg.norm(1 - U @ inside)
-    top = np.concatenate([(V[:-1] * values).T, inside[:, None]], axis=1)
-    bottom = np.zeros((1, top.shape[1]), top.dtype)
-    bottom[0, -1] = outside
-    return np.concatenate([top, bottom])
+    xp = namespace(U)
+    inside = xp.sum(U, axis=0)
+    rest = 1 - U @ inside
+    top = xp.concat([(V[:-1, :] * values).T, inside[:, None]], axis=1)
+    bottom = xp.zeros((1, top.shape[1]), dtype=top.dtype, device=array_api_compat.device(top))
+    bottom[0, -1] = float(inner(rest, rest)) ** 0.5
+    return xp.concat([top, bottom])
 
 
 # --- singular triplets ----------------------------------------------------------------------------------------------
@@ -154,12 +156,36 @@ def nuclear_norm(A: Array) -> float:
     >>> nuclear_norm(np.diag([3.0, -4.0]))
     7.0
     """
-    return float(scipy.linalg.svdvals(A, check_finite=False).sum()) if A.size else 0.0
+    if 0 in A.shape:
+        return 0.0
+    if not isinstance(A, np.ndarray):
+        return _add_up(namespace(A).linalg.svdvals(A))
+    return float(scipy.linalg.svdvals(A, check_finite=False).sum())
 
 
 def append_column(A: Array, column: Array) -> Array:
     """Return [A, w]."""
-    return np.concatenate([A, column[:, None]], axis=1, dtype=A.dtype)
+    xp = namespace(A)
+    return xp.concat([A, xp.astype(column, A.dtype)[:, None]], axis=1)
+
+
+def make_constant(like: Array, value: float) -> Array:
+    """Return a column of one number, a vector of the length, the type and the device of ``like``.
+
+    >>> make_constant(np.zeros((2, 3)), 1.0)
+    array([1., 1.])
+    """
+    xp = namespace(like)
+    return xp.full((like.shape[0],), value, dtype=like.dtype, device=array_api_compat.device(like))
+
+
+def copy_contiguous(A: Array) -> Array:
+    """Return A with adjacent rows."""
+    return np.ascontiguousarray(A) if isinstance(A, np.ndarray) else A.contiguous()
+
+
+def _add_up(values: Array) -> float:
+    return float(namespace(values).sum(values, dtype=namespace(values).float64))
 
 
 def find_leading_triplets(A: Array, threshold: float) -> Triplets:
@@ -180,11 +206,14 @@ def find_largest_triplet(A: Array) -> Triplets:
     if A.shape[0] < A.shape[1]:
         right, values, left = find_largest_triplet(A.T)
         return Triplets(left, values, right)
-    last = A.shape[1] - 1
-    _, right = scipy.linalg.eigh(A.T @ A, driver="evr", subset_by_index=(last, last), check_finite=False)
+    last, gram, xp = A.shape[1] - 1, A.T @ A, namespace(A)
+    if isinstance(A, np.ndarray):
+        _, right = scipy.linalg.eigh(gram, driver="evr", subset_by_index=(last, last), check_finite=False)
+    else:
+        right = xp.linalg.eigh(gram)[1][:, last:]
     image = A @ right
-    values = np.linalg.norm(image, axis=0)
-    return Triplets(image / np.where(values > 0, values, 1), values, right)
+    values = xp.linalg.vector_norm(image, axis=0)
+    return Triplets(image / xp.where(values > 0, values, xp.ones_like(values)), values, right)
 
 
 class Decomposer:
@@ -199,7 +228,7 @@ class Decomposer:
 
     def triplets(self, threshold: float, column: Array | None = None) -> Triplets:
         """Return the triplets of A, or of [A, column], with values above the threshold, largest first."""
-        column = None if column is None else column.astype(self.A.dtype, copy=False)
+        column = None if column is None else namespace(column).astype(column, self.A.dtype)
         if self.tracker is None:
             return self._decompose(threshold, column)
         tracked = self.tracker.find(_make_operator(self.A, column), threshold, self.A.dtype)
@@ -211,7 +240,7 @@ class Decomposer:
 
     def _decompose(self, threshold: float, column: Array | None) -> Triplets:
         square = self._square + (0.0 if column is None else float(column @ column))
-        share = MIN_GRAM_SHARE * np.sqrt(np.finfo(self.A.dtype).eps / np.finfo(float).eps)
+        share = MIN_GRAM_SHARE * (float(namespace(self.A).finfo(self.A.dtype).eps) / np.finfo(float).eps) ** 0.5
         if threshold**2 <= share**2 * square:
             return _decompose_matrix(self.A if column is None else append_column(self.A, column), threshold)
         return (self._decompose_tall if self.tall else self._decompose_wide)(threshold, column)
@@ -219,7 +248,7 @@ class Decomposer:
     @cached_property
     def _square(self) -> float:
         """‖A‖², an upper bound of σ₁²."""
-        return float(np.trace(self._gram))
+        return float(namespace(self._gram).linalg.trace(self._gram))
 
     @cached_property
     def _gram(self) -> Array:
@@ -231,12 +260,12 @@ class Decomposer:
         if column is None:
             values, right = _find_leading_eigenvectors(gram, threshold)
             return Triplets(matmul(A, right) / values, values, right)
-        edge = column @ A
-        values, right = _find_leading_eigenvectors(
-            np.block([[gram, edge[:, None]], [edge, column @ column]]), threshold
-        )
-        left = matmul(A, right[:-1])
-        left += np.outer(column, right[-1])
+        edge, xp = column @ A, namespace(A)
+        top = xp.concat([gram, edge[:, None]], axis=1)
+        bottom = xp.concat([edge, xp.reshape(column @ column, (1,))])
+        values, right = _find_leading_eigenvectors(xp.concat([top, bottom[None, :]]), threshold)
+        left = matmul(A, right[:-1, :])
+        left += column[:, None] * right[-1:, :]
         left /= values
         return Triplets(left, values, right)
 
@@ -245,8 +274,8 @@ class Decomposer:
         if column is None:
             values, left = _find_leading_eigenvectors(gram, threshold)
             return Triplets(left, values, matmul_t(A, left) / values)
-        values, left = _find_leading_eigenvectors(gram + np.outer(column, column), threshold)
-        right = np.concatenate([matmul_t(A, left), (column @ left)[None]])
+        values, left = _find_leading_eigenvectors(gram + column[:, None] * column[None, :], threshold)
+        right = namespace(A).concat([matmul_t(A, left), (column @ left)[None, :]])
         right /= values
         return Triplets(left, values, right)
 
@@ -256,13 +285,19 @@ def _make_operator(A: Array, column: Array | None) -> MatrixOperator:
         return MatrixOperator(A.shape, lambda V: matmul(A, V), lambda U: matmul_t(A, U))
     return MatrixOperator(
         (A.shape[0], A.shape[1] + 1),
-        lambda V: matmul(A, V[:-1]) + np.outer(column, V[-1]),
-        lambda U: np.concatenate([matmul_t(A, U), (column @ U)[None]]),
+        lambda V: matmul(A, V[:-1, :]) + column[:, None] * V[-1:, :],
+        lambda U: namespace(A).concat([matmul_t(A, U), (column @ U)[None, :]]),
     )
 
 
 def _find_leading_eigenvectors(gram: Array, threshold: float) -> tuple[Array, Array]:
     """Return the square roots of the eigenvalues above threshold², largest first, and their eigenvectors."""
+    if not isinstance(gram, np.ndarray):
+        xp = namespace(gram)
+        squares, vectors = xp.linalg.eigh(gram)
+        count = int((read(squares) > threshold**2).sum())
+        first = len(gram) - count
+        return xp.sqrt(xp.flip(squares[first:])), xp.flip(vectors[:, first:], axis=1)
     if len(gram) < MIN_SUBSET_ORDER:
         squares, vectors = scipy.linalg.eigh(gram, driver="evd", check_finite=False)
         squares, vectors = squares[::-1], vectors[:, ::-1]
@@ -277,10 +312,27 @@ def _decompose_matrix(A: Array, threshold: float) -> Triplets:
     if A.shape[0] < A.shape[1]:
         right, values, left = _decompose_matrix(A.T, threshold)
         return Triplets(left, values, right)
-    Q, R = scipy.linalg.qr(A, mode="economic", check_finite=False)
-    left, values, right = scipy.linalg.svd(R, full_matrices=False, check_finite=False)
-    above = values > threshold
-    return Triplets(matmul(Q, left[:, above]), values[above], right[above].T)
+    Q, R = _qr(A)
+    left, values, right = _svd(R)
+    count = int((read(values) > threshold).sum())
+    return Triplets(matmul(Q, left[:, :count]), values[:count], right[:count, :].T)
+
+
+def _qr(A: Array) -> tuple[Array, Array]:
+    if not isinstance(A, np.ndarray):
+        return namespace(A).linalg.qr(A)
+    return scipy.linalg.qr(A, mode="economic", check_finite=False)
+
+
+def _svd(A: Array) -> tuple[Array, Array, Array]:
+    """Return the thin decomposition; on a GPU that of a long matrix is slow, and that of its triangle is not."""
+    if isinstance(A, np.ndarray):
+        return scipy.linalg.svd(A, full_matrices=False, check_finite=False)
+    if A.shape[0] <= A.shape[1]:
+        return namespace(A).linalg.svd(A, full_matrices=False)
+    Q, R = _qr(A)
+    U, values, Vt = namespace(A).linalg.svd(R, full_matrices=False)
+    return Q @ U, values, Vt
 
 
 # --- tracking from matrix to matrix ---------------------------------------------------------------------------------
@@ -328,19 +380,20 @@ class Tracker:
     def _iterate(self, A: MatrixOperator, threshold: float, dtype: Any) -> tuple[Array, Array, Array] | None:
         width = self.basis.shape[1]
         n_random = max(N_PROBES, EXTRA_VECTORS + N_PROBES - width)
-        random = self.random.standard_normal((A.shape[1], n_random)).astype(dtype)
-        basis = _orthonormalize(np.concatenate([self.basis, random], axis=1, dtype=dtype))
+        xp, device = namespace(self.basis), array_api_compat.device(self.basis)
+        random = xp.asarray(self.random.standard_normal((A.shape[1], n_random)), dtype=dtype, device=device)
+        basis = _orthonormalize(xp.concat([xp.astype(self.basis, dtype), random], axis=1))
         images = A.times(basis)
         for _ in range(MAX_BLOCKS):
-            U, values, Wt = scipy.linalg.svd(images, full_matrices=False, check_finite=False)
-            count = int((values > threshold).sum())
+            U, values, Wt = _svd(images)
+            count = int((read(values) > threshold).sum())
             if count + N_PROBES > width + n_random:
                 return None  # the block is too narrow
             tracked = slice(0, count + EXTRA_VECTORS)
-            V, U = basis @ Wt[tracked].T, U[:, tracked]
+            V, U = basis @ Wt[tracked, :].T, U[:, tracked]
             residuals = A.t_times(U) - V * values[tracked]
-            max_residual = max(MAX_RESIDUAL * threshold, 10 * np.finfo(dtype).eps * values[0])
-            if np.linalg.norm(residuals[:, :count], axis=0).max(initial=0) <= max_residual:
+            max_residual = max(MAX_RESIDUAL * threshold, 10 * float(xp.finfo(dtype).eps) * float(values[0]))
+            if read(xp.linalg.vector_norm(residuals[:, :count], axis=0)).max(initial=0) <= max_residual:
                 if not _is_complete(A, V, threshold, random):
                     return None
                 self.basis = V
@@ -348,8 +401,8 @@ class Tracker:
             block = residuals
             for _ in range(2):  # the second time removes what rounding left of the basis in small residuals
                 block = _orthonormalize(block - basis @ (basis.T @ block))
-            basis = np.concatenate([basis, block], axis=1)
-            images = np.concatenate([images, A.times(block)], axis=1)
+            basis = xp.concat([basis, block], axis=1)
+            images = xp.concat([images, A.times(block)], axis=1)
         return None
 
 
@@ -359,10 +412,10 @@ def _is_complete(A: MatrixOperator, V: Array, threshold: float, probes: Array) -
     for _ in range(2):
         probes = _orthonormalize(probes - V @ (V.T @ probes))
         image = A.times(probes - V @ (V.T @ probes))  # again, in case only rounding was left
-        norm = float(scipy.linalg.svdvals(image, check_finite=False)[0])
+        norm = float(_svd(image)[1][0])
         probes = A.t_times(image)
     return norm <= threshold
 
 
 def _orthonormalize(block: Array) -> Array:
-    return scipy.linalg.qr(block, mode="economic", check_finite=False)[0]
+    return _qr(block)[0]

@@ -13,11 +13,11 @@ from labelgap.calibration.curves import Calibration, calibration_error, reliabil
 from labelgap.calibration.scored_cells import ScoredCells
 from labelgap.calibration.written import WrittenShare, estimate_written
 from labelgap.observations import Labels
-from labelgap.portable import MIN_PROBABILITY
 
 AIMS = ("f1", "expected", "precision>=P", "k=K")
 MIN_LIKELY = 0.05  # probabilities above this are worth a look; nearly all cells are below
 LABEL_SCALES = (0.05, 0.3)  # of the terms of each label
+N_PARTS = 2  # of the rows, to compare these scales
 TINY = 1e-6  # a probability that counts as 0 in the logarithmic loss
 Meaning = Literal["written", "true"]
 
@@ -89,9 +89,7 @@ class RowCalibration:
     def convert(self, scores: NDArray, labels: NDArray, meaning: Meaning = "written") -> NDArray[np.float64]:
         """Return the probabilities of cells with these scores and labels."""
         probabilities = self.curve.predict(scores, labels)
-        if meaning == "written":
-            return probabilities
-        return np.minimum(probabilities / self.written.of_label[labels], 1 - MIN_PROBABILITY)
+        return probabilities if meaning == "written" else self.written.find_true(probabilities, labels).probabilities
 
     def to_values(self) -> dict[str, Any]:
         """Return the calibration as values of a model file."""
@@ -163,11 +161,11 @@ def choose_label_scale(cells: ScoredCells, n_labels: int) -> tuple[float, NDArra
 
 
 def cross_fit(cells: ScoredCells, n_labels: int, own: float) -> NDArray[np.float64]:
-    """Return P(written) of cells by curves that were fitted on the other half of the rows."""
-    probabilities, half = np.empty(len(cells.scores)), cells.rows % 2 == 0
-    for test in (half, ~half):
+    """Return P(written) of cells by curves that were fitted on the other parts of the rows."""
+    probabilities, part = np.empty(len(cells.scores)), cells.rows % N_PARTS
+    for test in (part == number for number in np.unique(part)):
         train = cells.select(~test)
-        if not len(train.scores):  # all rows are in one half
+        if not len(train.scores):  # all rows are in one part
             train = cells
         curve = Calibration(n_labels, own=own).fit(train.scores, train.labels, train.positive, train.weights)
         probabilities[test] = curve.predict(cells.scores[test], cells.labels[test])
@@ -205,8 +203,8 @@ def measure_quality(
     """Return the quality on held-out rows: rows, P@1, F1, labels a row, rows with a label, calibration errors.
 
     f is P(written) by curves of other rows; "calibration_error_likely" is that of the cells with f above 0.05.
-    P@1 and F1 compare with the written labels, and are too low where labels were forgotten. "expected_f1" counts
-    p, the probability that the label is true.
+    P@1 and F1 compare with the written labels, and are too low where labels were forgotten. "expected_f1" and
+    "expected_precision" count p, the probability that the label is true.
     """
     margins = cells.scores - thresholds[cells.labels]
     order = np.lexsort((cells.labels, -cells.scores, cells.rows))
@@ -221,11 +219,13 @@ def measure_quality(
     weights, n_predicted = cells.weights, float(cells.weights @ predicted)
     n_positive, likely = float(weights @ cells.positive), f > MIN_LIKELY
     hits, total = float(weights @ (predicted & cells.positive)), float(weights @ p)
+    expected_hits = float(weights @ (predicted * p))
     return {
         "rows": float(len(rows)),
         "precision_at_1": float(cells.positive[best][with_positive].mean()) if with_positive.any() else float("nan"),
         "f1": 2 * hits / max(n_predicted + n_positive, 1.0),
-        "expected_f1": 2 * float(weights @ (predicted * p)) / max(n_predicted + total, 1.0),
+        "expected_f1": 2 * expected_hits / max(n_predicted + total, 1.0),
+        "expected_precision": expected_hits / n_predicted if n_predicted else float("nan"),
         "labels_per_row": n_predicted / max(len(rows), 1),
         "rows_with_label": float(has_label.mean()) if len(rows) else 0.0,
         "calibration_error": calibration_error(f, cells.positive, weights=weights),

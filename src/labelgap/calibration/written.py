@@ -44,6 +44,14 @@ class Odds(NamedTuple):
     error: float
 
 
+class TrueProbabilities(NamedTuple):
+    """P(true) of cells, and a 95 % interval that holds the uncertainty of the share c of written labels only."""
+
+    probabilities: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+
 @dataclass(frozen=True)
 class WrittenShare:
     """The share c of true labels that are written.
@@ -58,6 +66,8 @@ class WrittenShare:
         The share of each label; labels of similar frequency have the same share.
     identified : bool
         Whether the data rule out that no label is missing. Otherwise ``high`` is 1: at most 1 − ``low`` is missing.
+    low_of_label, high_of_label : ndarray of shape (L,)
+        The 95 % intervals of ``of_label``; by default as wide, relative to the share, as that of all labels.
     """
 
     overall: float
@@ -65,6 +75,21 @@ class WrittenShare:
     high: float
     of_label: NDArray[np.float64]
     identified: bool = True
+    low_of_label: NDArray[np.float64] | None = None
+    high_of_label: NDArray[np.float64] | None = None
+
+    def find_true(self, written: NDArray, labels: NDArray) -> TrueProbabilities:
+        """Return P(true) = P(written) / c_j of cells and the interval that follows from that of c_j.
+
+        >>> share = WrittenShare(0.5, 0.4, 0.8, np.array([0.5]))
+        >>> [round(float(p[0]), 2) for p in share.find_true(np.array([0.2]), np.array([0]))]
+        [0.4, 0.25, 0.5]
+        """
+        of_label = self.of_label
+        low = of_label * self.low / self.overall if self.low_of_label is None else self.low_of_label
+        high = of_label * self.high / self.overall if self.high_of_label is None else self.high_of_label
+        shares = (of_label, np.minimum(high, 1.0), np.maximum(low, MIN_PROBABILITY))
+        return TrueProbabilities(*(np.minimum(written / part[labels], 1 - MIN_PROBABILITY) for part in shares))
 
 
 def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
@@ -87,8 +112,10 @@ def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
         return WrittenShare(1.0, MIN_PROBABILITY, 1.0, np.ones(n_labels), False)
     totals = [float(sizes @ [part[i] for part in parts] / sizes.sum()) for i in range(3)]
     overall, high, low = (max(1 / (1 + odds), MIN_PROBABILITY) for odds in totals)
-    shares = np.array([1 / (1 + part.estimate) for part in parts])
-    return WrittenShare(overall, low, high, np.maximum(shares[group], MIN_PROBABILITY), high < 1)
+    of_label, most, least = (
+        np.maximum(1 / (1 + np.array([part[i] for part in parts])), MIN_PROBABILITY)[group] for i in range(3)
+    )
+    return WrittenShare(overall, low, high, of_label, high < 1, least, most)
 
 
 def group_labels(counts: NDArray) -> NDArray[np.int64]:

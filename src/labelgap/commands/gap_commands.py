@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from labelgap.commands.outputs import check_output, resumable
-from labelgap.datasets import write_records
+from labelgap.datasets import read_records, write_records
 from labelgap.datasets.tables import guess_table_format
-from labelgap.gaps import Audit, Completed, Explanation
+from labelgap.gaps import Audit, Completed, Explanation, learn
 from labelgap.gaps import audit as audit_labels
 from labelgap.gaps import complete as complete_labels
 from labelgap.gaps import explain as explain_label
@@ -114,19 +114,23 @@ def audit(
     seed: int,
     checkpoint: Path | None,
     min_probability: float | None = None,
+    verdicts: Path | None = None,
 ) -> AuditReport:
     """Audit the labels of a file with clones of a model, and write the suggestions to ``output``.
 
-    After each model ``output`` has those of the rows scored so far, so that a review can begin.
+    After each model ``output`` has those of the rows scored so far, so that a review can begin. The audit learns from
+    ``verdicts`` on earlier suggestions.
     """
     check_output("--output", output, path, model_path, table=True)
     model = open_model(model_path)
     data = load_data_for(model, path, columns, labels=True)
     check_tags(data, path)
-    files = {"data": path, "model": model_path}
+    files, names = {"data": path, "model": model_path}, get_label_names(model)
+    judged = None if verdicts is None else read_verdicts(verdicts, names)
 
     def write(result: Audit) -> AuditReport:
-        report = AuditReport(result, data, get_label_names(model), min_probability)
+        learned = result if judged is None else learn(result, *judged)
+        report = AuditReport(learned, data, names, min_probability)
         if output is not None:
             write_records(output, report.columns, report.rows())
         return report
@@ -135,6 +139,30 @@ def audit(
         estimator = clone_with_seed(model, seed)
         early = None if output is None else write
         return write(audit_labels(data.X, data.Y, estimator, n_folds=folds, random_state=seed, callback=early))
+
+
+def read_verdicts(path: Path, names: list[str] | None) -> tuple[list[int], list[int], list[bool]]:
+    """Return rows, labels and whether the suggestion was right, from a table with the columns row, label and verdict.
+
+    A verdict is "accept" or "reject"; others say nothing. The log of a review has a column "current" too, 1 for
+    entries that no later one replaced.
+    """
+    records = read_records(path)
+    absent = [name for name in ("row", "label", "verdict") if not records or name not in records[0]]
+    if absent:
+        raise ValueError(f"--verdicts {path} has no column {absent[0]}; pass one with row, label and verdict.")
+    numbers = None if names is None else {name: j for j, name in enumerate(names)}
+    cells = []
+    for record in records:
+        if record["verdict"] not in ("accept", "reject") or str(record.get("current", "1")) != "1":
+            continue
+        row, label = str(record["row"]), str(record["label"])
+        number = numbers.get(label) if numbers is not None else int(label) if label.isdecimal() else None
+        if not row.isdecimal() or number is None:
+            raise ValueError(f"--verdicts {path} names row {row!r} and label {label!r}, which the data do not have.")
+        cells.append((int(row), number, record["verdict"] == "accept"))
+    rows, labels, right = ([cell[i] for cell in cells] for i in range(3))
+    return rows, labels, right
 
 
 def complete(
@@ -146,12 +174,16 @@ def complete(
     folds: int,
     seed: int,
     checkpoint: Path | None,
-) -> Completed:
-    """Fill the unknown cells of a file with clones of a model, and write the table with them to ``output``."""
+) -> dict[str, Any]:
+    """Fill the unknown cells of a file with clones of a model, and write the table with them to ``output``.
+
+    Return the numbers to print.
+    """
     check_output("--output", output, path, model_path, table=True)
     model = open_model(model_path)
     data = load_data_for(model, path, columns, labels=True)
-    if as_labels(data.Y).complete:
+    labels = as_labels(data.Y)
+    if labels.complete:
         raise ValueError(
             f"{path} has no unknown cell to fill. `labelgap audit` lists the tags that were probably forgotten; "
             "complete needs --labels, one column for each label, blank where it is unknown."
@@ -161,7 +193,12 @@ def complete(
         result = complete_labels(data.X, data.Y, clone_with_seed(model, seed), n_folds=folds, random_state=seed)
         names = get_label_names(model) or [f"label {j}" for j in range(model.n_labels_)]
         _write_completed(output, result, data, names)
-    return result
+    return {
+        "output": str(output),
+        "cells filled": labels.shape[0] * labels.shape[1] - labels.n_known,
+        "filled with": "the probability of a yes, calibrated on known cells that were held out",
+        "calibration error": round(result.calibration_error, 5),
+    }
 
 
 def _write_completed(path: Path, result: Completed, data: InputData, names: list[str]) -> None:

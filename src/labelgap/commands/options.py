@@ -25,6 +25,9 @@ def check_data(path: Path) -> Path:
 
 def check_rows(path: Path | None) -> Path | None:
     """Refuse a missing file; no file and "-", for standard input, are allowed."""
+    if path is not None and " " in str(path) and not path.exists():
+        with exit_on_error():
+            raise FileNotFoundError(f"There is no file {path}; check the path, or pass a text with --document.")
     return path if path is None or str(path) == "-" else check_data(path)
 
 

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from labelgap.commands.outputs import check_output, compute_checksum
 from labelgap.datasets import read, write, write_records
-from labelgap.datasets.shard_folders import read_files, split_table, write_shards
+from labelgap.datasets.shard_folders import read_files, split_table, write_shards, write_table_shards
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
 from labelgap.estimators import Tagger
@@ -29,7 +29,7 @@ from labelgap.inputs import (
 from labelgap.kernels.mapped import MappedMatrix, split_rows_evenly
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics.corrected import check_range, check_written
-from labelgap.observations import as_labels
+from labelgap.observations import Labels, as_labels
 from labelgap.persistence import read_header
 from labelgap.runtime import call_elsewhere, check_file, get_runner, row_blocks, run_parallel
 
@@ -51,11 +51,15 @@ def load_rows(
 
 
 PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
+TASKS_PER_THREAD = 4  # of a cluster that evaluates rows, so that slow workers get fewer
+TRUE_COLUMNS = ("true_probabilities", "true_low", "true_high")
 VALUE_NOTES = {
     "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
     "or those that --top or --threshold select.",
     "score": "A score above 0 means that the tag is predicted. Scores are not probabilities: the model was not "
     "calibrated (labelgap fit --calibrate).",
+    "true": "The probability that a tag is true counts forgotten ones, if true tags are as often forgotten in any "
+    "row. Its interval is that of the share of true tags that are written.",
 }
 
 
@@ -65,18 +69,19 @@ def name_values(model: Any) -> str:
 
 
 def predict(
-    model: Any, data: InputData, *, top: int | None = None, threshold: float | None = None
+    model: Any, data: InputData, *, top: int | None = None, threshold: float | None = None, true: bool = False
 ) -> Iterator[dict[str, Any]]:
     """Yield the labels of each row with their scores, and with probabilities if the model is calibrated.
 
     They are the ``top`` best, those with a probability of at least ``threshold``, or both; by default those that the
-    model predicts.
+    model predicts. With ``true``, P(true) and its bounds follow.
     """
     calibrated = name_values(model) == "probability"
-    if threshold is not None and not calibrated:
-        raise WrongOption(
-            "--threshold is a probability, and the model was not calibrated; fit it again with --calibrate."
-        )
+    for option, needed in (("--threshold", threshold is not None), ("--true", true)):
+        if needed and not calibrated:
+            raise WrongOption(
+                f"{option} needs probabilities, and the model was not calibrated; fit it again with --calibrate."
+            )
     k = model.n_labels_ if top is None else min(top, model.n_labels_)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
     for row, labels, values, chances in _rank_rows(model, data.X, k, len(data)):
@@ -87,7 +92,11 @@ def predict(
         prediction["tags"] = [names[j] for j in labels[selected]]
         prediction["scores"] = [round(float(value), 6) for value in values[selected]]
         if calibrated:
-            prediction["probabilities"] = [round(float(value), 6) for value in chances[selected]]
+            lists = {"probabilities": chances[selected]}
+            if true:
+                bounds = model.calibration_.written.find_true(chances[selected], labels[selected])
+                lists |= dict(zip(TRUE_COLUMNS, bounds, strict=True))
+            prediction |= {name: [round(float(p), 6) for p in part] for name, part in lists.items()}
         yield prediction
 
 
@@ -105,7 +114,8 @@ def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, da
     """Write predictions in the format of the file's ending; return the numbers to print.
 
     A table has the columns of the user's table, or else the number of the row; then columns of tags, of scores and,
-    if the model is calibrated, of the probabilities that a person writes the tag, as lists. In CSV and TSV these are
+    if the model is calibrated, of the probabilities that a person writes the tag (and, if asked for, that it is true,
+    with bounds), as lists. In CSV and TSV these are
     strings that the commands split into the same tags. Any other format has the features with the predicted labels.
     """
     predictions = list(rows)
@@ -127,7 +137,9 @@ def _write_with_columns(path: Path, predictions: list[dict[str, Any]], model: An
         format_tags = partial(join_tags, form=form)
         format_scores = partial(_join_values, joint=joint)
     own = list(data.records[0]) if data.records else ["row"]
-    lists = ["tags", "scores", *(["probabilities"] if name_values(model) == "probability" else [])]
+    calibrated = ["probabilities"] if name_values(model) == "probability" else []
+    further = [name for name in TRUE_COLUMNS if predictions and name in predictions[0]]
+    lists = ["tags", "scores", *calibrated, *further]
     columns = [*own, *(f"predicted_{name}" if name in own else name for name in lists)]
     values = (
         [
@@ -182,20 +194,36 @@ def evaluate(model: Any, data: InputData, written_share: str = "") -> dict[str, 
     ranking["AUC"] = InstanceAUC()
     deciding: dict[str, Metric] = {"Hamming": HammingLoss(), "micro F1": F1("micro"), "macro F1": F1("macro")}
     corrected = _make_corrected(model, written_share) if written_share else {}
-    for rows in row_blocks(*labels.shape):
-        decided = model.decide(data.X[rows])
-        by_score, by_decision = Batch(labels[rows], decided.scores), Batch(labels[rows], decided.decisions)
-        for metric in ranking.values():  # whatever the thresholds
-            metric.observe(by_score)
-        for metric in deciding.values():
-            metric.observe(by_decision)
-        for metric in corrected.values():
-            metric.observe(by_score if metric.depth else by_decision)
+    by_decision = [*deciding.values(), *(metric for metric in corrected.values() if not metric.depth)]
+    by_score = [*ranking.values(), *(metric for metric in corrected.values() if metric.depth)]  # without thresholds
+    runner = get_runner()
+    bounds = split_rows_evenly(labels.shape[0], 1 if runner is None else TASKS_PER_THREAD * runner.size)
+
+    def observe(start: int, stop: int) -> list[Metric]:
+        fresh = [[metric.fresh() for metric in metrics] for metrics in (by_score, by_decision)]
+        return call_elsewhere(partial(_observe_rows, model, data.X[start:stop], labels[start:stop], *fresh))
+
+    for observed in run_parallel([partial(observe, *pair) for pair in bounds]):
+        for metric, part in zip([*by_score, *by_decision], observed, strict=True):
+            metric.merge(part)
     values: dict[str, Any] = {name: round(float(m.compute()), 6) for name, m in (ranking | deciding).items()}
     for name, metric in corrected.items():
         values[f"{name} of true labels"] = round(metric.compute(), 6)
         values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
     return values
+
+
+def _observe_rows(
+    model: Any, X: Any, labels: Labels, by_score: list[Metric], by_decision: list[Metric]
+) -> list[Metric]:
+    """Show rows to metrics of scores and of decisions, in blocks; return all of them."""
+    for rows in row_blocks(*labels.shape):
+        decided = model.decide(X[rows])
+        for metrics, values in ((by_score, decided.scores), (by_decision, decided.decisions)):
+            batch = Batch(labels[rows], values)
+            for metric in metrics:
+                metric.observe(batch)
+    return [*by_score, *by_decision]
 
 
 def _make_corrected(model: Any, written_share: str) -> dict[str, Any]:
@@ -236,10 +264,13 @@ def inspect(path: Path) -> dict[str, Any]:
     size = sum(part.stat().st_size for part in path.iterdir()) if path.is_dir() else path.stat().st_size
     parameters = header.get("parameters") or {}
     calibration = attributes.get("calibration_", {}).get("items", {}).get("calibration", {}).get("items", {})
+    written = calibration.get("written", {}).get("items", {})
+    share, low, high = (written.get(name, {}).get("value") for name in ("overall", "low", "high"))
     return {
         "estimator": header.get("estimator"),
         "parameters": {name: value for name, value in parameters.items() if name != "label_names"},
         "thresholds for": calibration["aim"]["value"] if "aim" in calibration else "none: scores, no probabilities",
+        "share of true labels written": None if share is None else f"{share:.2f} ({low:.2f} to {high:.2f})",
         "labels": values["n_labels_"],
         "features": values["n_features_in_"],
         "label names": attributes.get("label_names_in_", {}).get("values"),
@@ -264,6 +295,8 @@ def abbreviate(names: Sequence[str] | None, most: int = 10) -> str:
 def convert(source: Path, target: Path, shards: int | None = None) -> dict[str, int]:
     """Write features and labels in the format of the target's ending, or a folder of shards; return their sizes."""
     check_file(source, folder=True)
+    if shards is not None and guess_table_format(source) is not None:
+        return write_table_shards(target, source, shards)
     if shards is not None:
         return write_shards(target, split_table(read(source), shards) if source.is_file() else read_files(source))
     check_output("The target", target, source)

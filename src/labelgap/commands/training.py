@@ -97,7 +97,7 @@ def fit(
         "unknown cells": labels.shape[0] * labels.shape[1] - labels.n_known,
         "seconds": round(seconds, 3),
         "megabytes": round(output.stat().st_size / 1e6, 3),
-        **describe_quality(model, labels),
+        **describe_quality(model, labels, asked=options.calibrate),
         **({} if test is None else describe_test(model, test)),
     }
 
@@ -153,14 +153,20 @@ def describe_absent(model: Any, labels: Labels) -> str:
     return "no" if labels.complete else "no; blank cells are unknown"
 
 
-def describe_quality(model: Any, labels: Labels) -> dict[str, str]:
-    """Return a line on the quality for unseen rows and on labels that look forgotten; empty without calibration."""
+def describe_quality(model: Any, labels: Labels, *, asked: bool = True) -> dict[str, str]:
+    """Return a line on the quality for unseen rows and on labels that look forgotten.
+
+    Without a calibration it says why, if one was ``asked`` for.
+    """
     calibration = getattr(model, "calibration_", None)
-    if calibration is None:
-        return {}
-    quality, written = calibration.quality, calibration.written
     rows = "texts" if isinstance(model, Tagger) else "rows"
+    if calibration is None:
+        too_few = f"not known: {len(labels)} rows are too few to hold some out ({MIN_CALIBRATED_ROWS} are needed)"
+        return {f"on unseen {rows}": f"{too_few}, so the model has scores, no probabilities"} if asked else {}
+    quality, written = calibration.quality, calibration.written
     line = f"P@1 {quality['precision_at_1']:.3f}, F1 {quality['f1']:.3f}"
+    if calibration.aim.startswith("precision"):
+        line += f", expected precision {quality['expected_precision']:.3f}"
     line += (
         f", {quality['labels_per_row']:.1f} labels a row, {1 - quality['rows_with_label']:.0%} of rows without one"
     )

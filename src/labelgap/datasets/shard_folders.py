@@ -25,7 +25,7 @@ import scipy.sparse as sp
 from labelgap.datasets.file_io import PathLike
 from labelgap.datasets.formats import guess_format, read
 from labelgap.datasets.records import Matrix, Table, check_names, check_pair, to_canonical_csr
-from labelgap.datasets.tables import list_files
+from labelgap.datasets.tables import guess_table_format, list_files, read_records, write_records
 from labelgap.kernels.mapped import PARTS, MappedMatrix, map_array, open_matrix, split_rows_evenly
 
 HEADER = "shards.json"
@@ -144,18 +144,36 @@ def write_shards(path: PathLike, shards: Iterable[tuple[str, Table]]) -> dict[st
     {'rows': 3, 'features': 3, 'labels': 3, 'shards': 2}
     (3, 3)
     """
-    path = Path(path)
-    if path.exists():
-        raise FileExistsError(f"{path} exists; choose another name, or remove it first.")
-    with _complete_folder(path) as folder, ShardWriter(folder) as writer:
+    with _complete_folder(Path(path)) as folder, ShardWriter(folder) as writer:
         for name, table in shards:
             writer.add(name, table)
         return writer.finish()
 
 
+def write_table_shards(path: PathLike, source: PathLike, n_shards: int) -> dict[str, int]:
+    """Write ranges of rows of a table to files of its format in a new folder; return its size.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "posts.csv").write_text("text,tags\\na,x\\nb,y\\n")
+    ...     write_table_shards(Path(folder) / "posts", Path(folder) / "posts.csv", 2)
+    {'rows': 2, 'columns': 2, 'shards': 2}
+    """
+    rows = read_records(source)
+    if not rows:
+        raise ValueError(f"{source} contains no rows to write.")
+    columns, bounds = list(rows[0]), split_rows_evenly(len(rows), n_shards)
+    with _complete_folder(Path(path)) as folder:
+        for number, (start, stop) in enumerate(bounds):
+            values = ([row[name] for name in columns] for row in rows[start:stop])
+            write_records(folder / f"{number:05d}.{guess_table_format(source)}", columns, values)
+    return {"rows": len(rows), "columns": len(columns), "shards": len(bounds)}
+
+
 @contextmanager
 def _complete_folder(path: Path) -> Iterator[Path]:
     """Give a new folder that gets its name when the block succeeds; a block that raises leaves nothing behind."""
+    if path.exists():
+        raise FileExistsError(f"{path} exists; choose another name, or remove it first.")
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.absolute().parent} to write {path.name} into; make it.")
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")

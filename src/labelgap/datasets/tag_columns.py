@@ -4,7 +4,7 @@ A form is a separator, such as "," or " ", or the name of a notation:
 
 ======  =======================================================================
 json    ``["red wine", "cheese"]``
-python  ``['red wine', 'cheese']``, as pandas writes a list, a tuple or a set
+python  ``['red wine', 'cheese']``, as pandas writes a list, a tuple or a set; also ``[np.str_('cheese')]``
 <>      ``<red-wine><cheese>``
 ======  =======================================================================
 """
@@ -21,7 +21,8 @@ from typing import Any
 SEPARATORS = (",", ";", "|")
 MIN_CELLS, MIN_SHARE = 10, 0.9  # a notation that this share of the cells has is an error in the others
 
-_ITEM = re.compile(r"""\s*('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|-?\d+)\s*,?\s*""", re.DOTALL)
+_TEXT = r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
+_ITEM = re.compile(rf"\s*(?:np\.str_\(({_TEXT})\)|({_TEXT}|-?\d+))\s*,?\s*", re.DOTALL)
 _BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _ANGLES = re.compile(r"\s*<([^<>]+)>\s*")
 
@@ -162,7 +163,7 @@ def _parse_python_list(text: str) -> list[Any] | None:
         if match is None:
             return _parse_json_list(text)
         try:
-            items.append(ast.literal_eval(match.group(1)))
+            items.append(ast.literal_eval(match[1] or match[2]))
         except (SyntaxError, ValueError):  # an escape that is none
             return _parse_json_list(text)
         place = match.end()

@@ -4,7 +4,7 @@ import importlib
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from labelgap.estimators.base import MultiLabelEstimator, as_labels_for, get_final_estimator
+from labelgap.estimators.base import MultiLabelEstimator, as_labels_for, get_final_estimator, set_device
 
 if TYPE_CHECKING:
     from labelgap.estimators.binary_relevance import BinaryRelevance, LabelwiseSVM
@@ -39,6 +39,7 @@ __all__ = [
     "get_final_estimator",
     "load",
     "save",
+    "set_device",
 ]
 
 # Modules are loaded when a name is first used: most users need one or two of them, and some load much else.

@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from labelgap import __version__
 from labelgap.calibration import NotCalibrated, RowCalibration, parse_aim
 from labelgap.calibration.decisions import Meaning
+from labelgap.calibration.written import TrueProbabilities
 from labelgap.estimators.calibrating import calibrate_fitted, calibrate_rows
 from labelgap.estimators.fit_callbacks import CallbackSupportMixin, with_fit_task
 from labelgap.estimators.parameters import check_choice, check_dtype, check_k, check_sample_weight
@@ -32,7 +33,7 @@ from labelgap.kernels import Backend, explain_out_of_memory, get_backend
 from labelgap.kernels.row_shards import RowShards, gather_each, list_blocks, map_blocks, start_blocks
 from labelgap.losses import LOSSES, Loss
 from labelgap.metrics.batch import Batch
-from labelgap.observations import Container, Labels, as_labels, check_sparse_indices
+from labelgap.observations import Container, Labels, as_labels, check_sparse_indices, encode_tags, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike
 from labelgap.observations.frames import read_array
 from labelgap.observations.labels import check_distinct_names, stack_rows
@@ -308,7 +309,9 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
 
     @if_calibrated
     @over_blocks
-    def predict_proba(self, X: Any, *, meaning: Meaning = "written") -> NDArray[np.float64]:
+    def predict_proba(
+        self, X: Any, *, meaning: Meaning = "written", return_interval: bool = False
+    ) -> NDArray[np.float64] | TrueProbabilities:
         """Return a probability for each row and label, an (n, L) array.
 
         Parameters
@@ -320,10 +323,12 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
             check. "true": the probability that the label is true, P(written) / c_j and at most 1, where a true label
             j is written with the same probability c_j in every row. c_j is estimated (``calibration_.written``) if
             only positives are known, and 1 otherwise.
+        return_interval : bool, default=False
+            Whether to return the bounds of P(true) that follow from the 95 % interval of c_j too.
 
         Returns
         -------
-        ndarray of shape (n, L)
+        ndarray of shape (n, L), or three of them with ``return_interval``: ``probabilities``, ``low`` and ``high``
 
         Raises
         ------
@@ -332,10 +337,15 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         """
         check_is_fitted(self)
         calibration = self._get_calibration(meaning)
+        if return_interval and meaning != "true":
+            raise ValueError("return_interval=True is for meaning='true': P(written) is checked and has no bounds.")
         labels = np.arange(self.n_labels_)
         with threads(self.n_jobs), explain_out_of_memory():
             blocks = self._scores(self._check_rows(X)).blocks()
-            return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
+            if not return_interval:
+                return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
+            written = np.concatenate([calibration.convert(block, labels) for block in blocks])
+            return calibration.written.find_true(written, labels)
 
     def calibrate(
         self,
@@ -477,6 +487,10 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     def _kernels(self) -> Backend:
         return get_backend(self.device if self._uses_device else "cpu")
 
+    def _part_kernels(self) -> Backend:
+        """Return the backend of a part of a fit; a cluster of machines runs whole parts instead."""
+        return get_backend() if self._is_on_cluster() else self._kernels()
+
     def _prediction_kernels(self, n: int) -> Backend:
         """Return the backend that predicts n rows: that of fits if it predicts and rows are many, else the CPU."""
         backend = self._kernels()
@@ -510,8 +524,10 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
 
     def _fits_on_cluster(self) -> bool:
         """Return whether the fit keeps its rows on a Dask cluster."""
-        on_cluster = self.device == "dask" or (self.device == "auto" and get_runner() is not None)
-        return self._takes_row_shards and on_cluster
+        return self._takes_row_shards and self._is_on_cluster()
+
+    def _is_on_cluster(self) -> bool:
+        return self.device == "dask" or (self.device == "auto" and get_runner() is not None)
 
     def _check_common(self) -> None:
         """Raise ValueError for invalid values of the parameters that all estimators share."""
@@ -689,9 +705,31 @@ def get_final_estimator(estimator: Any) -> Any:
     return estimator
 
 
+def set_device(model: Any, device: str) -> None:
+    """Set the device on which a fitted model and those that it holds predict; it keeps copies of their arrays."""
+    keep, pending = getattr(get_backend(device), "keep", None), [model]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, MultiLabelEstimator):
+            if value._uses_device:
+                value.set_params(device=device)
+            pending.extend(vars(value).values())
+        elif isinstance(value, list | dict):
+            pending.extend(value.values() if isinstance(value, dict) else value)
+        elif keep is not None and isinstance(value, np.ndarray):
+            keep(value)
+
+
 def as_labels_for(estimator: Any, Y: Any, observed: Any = None) -> Labels:
-    """Return Y as :class:`Labels`; the estimator's parameter ``absent`` says what an absent label means."""
-    return as_labels(Y, observed, getattr(get_final_estimator(estimator), "absent", "negative"))
+    """Return Y as :class:`Labels`; the estimator's parameter ``absent`` says what an absent label means.
+
+    Lists of tags have the columns of a fitted estimator's label names.
+    """
+    final = get_final_estimator(estimator)
+    names = getattr(final, "label_names_in_", None)
+    if names is not None and Y is not None and holds_tags(Y):
+        Y = encode_tags(Y, list(names)).Y
+    return as_labels(Y, observed, getattr(final, "absent", "negative"))
 
 
 PackedModel = dict[str, Any]

@@ -44,6 +44,7 @@ from labelgap.estimators.scores import (
     check_coefficients,
     store_by_feature,
 )
+from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
@@ -104,8 +105,8 @@ class BinaryRelevance(MultiLabelEstimator):
         each label is solved up to rounding, which is faster.
     absent, n_jobs, verbose
         As in :class:`~labelgap.LEML`. The result does not depend on ``n_jobs``.
-    device : str, default="auto"
-        Deprecated; has no effect.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        As in :class:`~labelgap.LEML`.
     dtype : {"float32", "float64"}, default="float32"
         The precision of the coefficients and of the solver. F is summed in float64.
 
@@ -139,6 +140,8 @@ class BinaryRelevance(MultiLabelEstimator):
         fit="z L a step",
         predict="z/n L",
     )
+
+    _uses_device = True
 
     coef_: NDArray | sp.csr_array
     intercept_: NDArray
@@ -276,7 +279,7 @@ class BinaryRelevance(MultiLabelEstimator):
         settings = self._settings()
         constants = self.intercept_ + settings.loss.threshold
         problem = LabelProblem(X, labels.T, settings)
-        fits, self.memory_ = update_ridge(LabelFits(self.coef_, constants), self.memory_, problem, self._kernels())
+        fits, self.memory_ = update_ridge(LabelFits(self.coef_, constants), self.memory_, problem, get_backend())
         self.coef_ = store_by_feature(fits.weights)
         self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
 
@@ -313,7 +316,7 @@ class BinaryRelevance(MultiLabelEstimator):
         if positive is not None and prior is not None:
             raise ValueError("prior excludes propensity; leave one of them out.")
         problem = LabelProblem(X, labels.T, settings, prior=prior, weights=weights, positive_weights=positive)
-        fits = fit_labels(problem, self._kernels(), verbose=int(self.verbose))
+        fits = fit_labels(problem, self._part_kernels(), verbose=int(self.verbose))
         self.coef_ = store_by_feature(fits.weights)
         self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
         self.n_iter_, self.status_ = fits.n_iter, "converged" if fits.converged else "max_iter"
@@ -339,7 +342,8 @@ class BinaryRelevance(MultiLabelEstimator):
         return sp.csr_array(prior) if sp.issparse(prior) else prior
 
     def _scores(self, X: Any) -> LinearScores:
-        return LinearScores(X, self.coef_, self.intercept_, self._kernels())
+        kernels = get_backend() if sp.issparse(self.coef_) else self._prediction_kernels(X.shape[0])
+        return LinearScores(X, self.coef_, self.intercept_, kernels)
 
     def _prepare_folds(
         self, X: Any, labels: Labels, *, prior: Any = None, sample_weight: Any = None
@@ -347,7 +351,7 @@ class BinaryRelevance(MultiLabelEstimator):
         """Return a function that scores the rows of a fold, if its models come from those of all rows."""
         self._check_parameters()
         X, labels = self._check_fit(X, labels, None)
-        settings, kernels = self._settings(), self._kernels()
+        settings, kernels = self._settings(), self._part_kernels()
         if not (settings.loss.quadratic and labels.complete) or settings.sparse or self.propensity is not None:
             return None
         prior = self._check_prior(prior, labels.shape[1], X.shape[1])

@@ -31,6 +31,7 @@ DEPTHS = (1, 3, 5)
 MAX_WEIGHTS = 1 << 29  # of one-vs-all, features × labels
 MIN_SEARCH_ROWS = 50  # fewer rows leave too little to hold out for a search
 MAX_HELD_OUT, MAX_FOLD_SHARE = 3000, 0.2  # rows that are scored; if they are held out at once, their share of all
+MAX_CALIBRATED = 3000  # rows that are left out alone
 MAX_CELLS = 5 * 10**7  # held-out rows times labels, which are in memory
 SEARCH_TOL = 0.03  # of regressions by conjugate gradients: rankings of held-out rows need no more
 SEED = 0  # of the folds; a choice is the same in every run
@@ -92,7 +93,7 @@ def choose_estimator(
     estimator = BinaryRelevance(loss="squared", n_jobs=n_jobs)
     if len(labels) < MIN_SEARCH_ROWS:
         return Choice(estimator)
-    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._kernels(), weights)
+    search = RidgeSearch(X, labels, prior, estimator._settings(), estimator._part_kernels(), weights)
     alpha, power, weight = search.run(deadline)
     estimator.set_params(alpha=alpha, frequency_power=power)
     return Choice(estimator, weight, tuple(search.report), search.score_held_out)
@@ -119,7 +120,7 @@ class RidgeSearch:
         self.weights = [0.0] if prior is None else PRIOR_WEIGHTS
         first = settings._replace(alpha=ALPHAS[FIRST_ALPHA], tol=SEARCH_TOL)
         self._ridge = FoldRidge(X, labels, first, kernels, prior, weights)
-        self.X, self._rows = X, self._draw_rows(1.0 if self._ridge.is_exact else MAX_FOLD_SHARE)
+        self.X, self._rows = X, self._draw_rows(1.0 if self._ridge.is_exact else MAX_FOLD_SHARE, MAX_HELD_OUT)
         self.report: list[dict[str, float]] = []
         self._scores: dict[int, NDArray] = {}
 
@@ -176,7 +177,7 @@ class RidgeSearch:
         A fit on fewer rows would have smaller scores. So would a training row itself: some of its words are known
         only because it has them, and count in its length; ``lengthening`` makes up for it.
         """
-        rows = self._draw_rows(1.0)  # each is left out alone
+        rows = self._draw_rows(1.0, MAX_CALIBRATED)  # each is left out alone
         targets = scale_by_frequency(count_cells(self.labels.T)[0], model.frequency_power)
         leverages, threshold = self._ridge.with_alpha(model.alpha).find_leverages(rows), self.settings.loss.threshold
         fitted = model._scores(self.X[rows]).dense() + threshold
@@ -185,10 +186,10 @@ class RidgeSearch:
             scores += (lengthening[rows, None] - 1) * (scores - model.intercept_)
         return [HeldOutPart(rows, BlockScores(partial(iter, [scores]), self.kernels))]
 
-    def _draw_rows(self, share: float) -> NDArray:
-        """Return a share of all rows, at most 3,000, or fewer if there are many labels."""
+    def _draw_rows(self, share: float, most: int) -> NDArray:
+        """Return a share of all rows, at most ``most``, or fewer if there are many labels."""
         n, n_labels = self.labels.shape
-        size = min(ceil(share * n), int(np.clip(MAX_CELLS // n_labels, MIN_SEARCH_ROWS, MAX_HELD_OUT)))
+        size = min(ceil(share * n), int(np.clip(MAX_CELLS // n_labels, MIN_SEARCH_ROWS, most)))
         return np.sort(np.random.RandomState(SEED).permutation(n)[:size])
 
     def _count_hits(self, scores: NDArray, truth: NDArray, depths: list[int]) -> NDArray[np.float64]:

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.checkpoints import checkpoint_calls
-from labelgap.kernels import Backend
+from labelgap.kernels import Backend, get_backend
 from labelgap.losses import CellFunctions, Loss
 from labelgap.objectives import Features
 from labelgap.objectives.embeddings import NormalEquations
@@ -35,6 +35,7 @@ MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK = 8, 64
 START_TOL = 0.1
 MAX_HESSIAN_FEATURES = 256  # dense features whose d×d Hessian costs less than many steps of conjugate gradients
 MIN_WEIGHT_SHARE = 1e-6  # of the mean weight of rows: a row of weight 0 has this one, to be scored when held out
+MAX_DEVICE_TARGETS, MAX_DEVICE_LABELS = 1 << 25, 4096  # of a block on a GPU, which needs ten arrays of its size
 MAX_SUBSET_SHARE = 0.8  # of all rows: if a block knows fewer, the others are left out
 
 # Newton's method for the squared hinge stops when a step predicts a decrease below this share of the objective. The
@@ -218,7 +219,10 @@ def fit_labels(problem: LabelProblem, kernels: Backend, *, verbose: int = 0) -> 
         )
 
     n_labels, n_rows = by_label.shape
-    width = int(np.clip(MAX_TARGETS_PER_BLOCK // max(1, n_rows), MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK))
+    n_targets, most = MAX_TARGETS_PER_BLOCK, MAX_LABELS_PER_BLOCK
+    if kernels is not get_backend():
+        n_targets, most = MAX_DEVICE_TARGETS, MAX_DEVICE_LABELS
+    width = int(np.clip(n_targets // max(1, n_rows), MIN_LABELS_PER_BLOCK, most))
     blocks = fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose)
     for block, fits in blocks:
         constants[block] = fits.constants
@@ -361,8 +365,9 @@ class FoldRidge:
         width = TARGETS_PER_BLOCK
         parts = []
         for start in range(0, targets.shape[1], width):
-            right = targets[:, start : start + width].toarray()
-            parts.append(rows.times(equations.solve(right, 1.0, self.settings.alpha)[0]))
+            right = self.kernels.array(targets[:, start : start + width].toarray(), self.settings.dtype)
+            solution, _ = equations.solve(right, 1.0, self.settings.alpha)
+            parts.append(self.kernels.to_numpy(rows.times(solution)))
         return np.hstack(parts)
 
 
@@ -387,7 +392,8 @@ def _choose_solver(problem: LabelProblem, kernels: Backend) -> BlockFitter:
         return partial(_solve_newton, problem, kernels)
     if settings.loss.quadratic and by_label.complete and settings.l1 == 0:
         return _solve_normal_equations(problem, kernels)
-    plain = settings.alpha > 0 and settings.l1 == 0 and problem.weights is None
+    # These two solve labels one by one, in compiled loops.
+    plain = settings.alpha > 0 and settings.l1 == 0 and problem.weights is None and kernels is get_backend()
     if settings.loss.margin is not None and sp.issparse(X) and plain:
         return _solve_near_rows(X, by_label, settings, kernels)
     if settings.loss.squares_margin and X.shape[1] <= MAX_HESSIAN_FEATURES and plain:
@@ -407,12 +413,14 @@ def _solve_normal_equations(problem: LabelProblem, kernels: Backend) -> BlockFit
     else:
         features = Features(append_constant(X, settings.constant) * roots, kernels, settings.dtype)
     equations = NormalEquations(features, tol=settings.tol)
-    equations.solve(np.zeros((X.shape[0], 1), settings.dtype), 1.0, settings.alpha)  # factorises the shared matrix
+    zeros = kernels.array(np.zeros((X.shape[0], 1)), settings.dtype)
+    equations.solve(zeros, 1.0, settings.alpha)  # factorises the shared matrix
 
     def fit(block: NDArray) -> LabelFits:
         targets = problem.make_targets(block)
-        W, converged = equations.solve(targets if roots is None else roots * targets, 1.0, settings.alpha)
-        return split_constants(W, settings, 1, converged)
+        right = kernels.array(targets if roots is None else roots * targets, settings.dtype)
+        W, converged = equations.solve(right, 1.0, settings.alpha)
+        return split_constants(kernels.to_numpy(W), settings, 1, converged)
 
     return fit
 
@@ -482,13 +490,18 @@ def _solve_newton(problem: LabelProblem, kernels: Backend, block: NDArray) -> La
         X, targets, weights = X[rows], targets[rows], None if weights is None else weights[rows]
     features = Features(X, kernels, settings.dtype, constant=settings.constant)
     positive_weights = None if problem.positive_weights is None else problem.positive_weights[block]
-    objectives = LabelwiseObjectives(features, settings.loss, targets, settings.alpha, weights, positive_weights)
+    cells = kernels.array(targets, settings.dtype)
+    objectives = LabelwiseObjectives(features, settings.loss, cells, settings.alpha, weights, positive_weights)
     start = np.zeros((features.shape[1], len(block)), settings.dtype)
-    l1 = np.full((features.shape[1], 1), settings.l1, settings.dtype)
+    l1: Any = np.full((features.shape[1], 1), settings.l1, settings.dtype) if settings.l1 else 0.0
     if settings.constant:
-        start[-1], l1[-1] = problem.constants[block], 0
+        start[-1] = problem.constants[block]
+    if settings.constant and settings.l1:
+        l1[-1] = 0
+    start, l1 = kernels.array(start, settings.dtype), kernels.array(l1, settings.dtype) if settings.l1 else l1
     solution = ColumnNewton(settings.max_iter).minimize(objectives, start, objectives.goals(settings.tol), l1)
-    return split_constants(solution.x, settings, int(solution.n_iter.max()), bool(solution.converged.all()))
+    W, n_iter = kernels.to_numpy(solution.x), int(solution.n_iter.max())
+    return split_constants(W, settings, n_iter, bool(solution.converged.all()))
 
 
 def split_constants(W: NDArray, settings: LabelSettings, n_iter: int, converged: bool) -> LabelFits:

@@ -50,7 +50,7 @@ class LEML(MultiLabelEstimator):
         F(W, H) = Σ over known (i, j) of ℓ(Y_ij, x_iᵀ W h_j) + (α/2) ‖W‖² + (α_H/2) ‖H‖²
 
     by alternating between W and H (eq. 5 of the paper). With squared loss and every label known, no step takes time
-    proportional to n·L: up to 6,000 features or rows, each half step is exact after one eigendecomposition of XᵀX;
+    proportional to n·L: up to 1,000 features or rows, each half step is exact after one eigendecomposition of XᵀX;
     beyond that it takes about a dozen products of O((nnz(X) + nnz(Y)) k + (n + L) k²).
 
     Parameters

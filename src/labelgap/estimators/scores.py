@@ -163,16 +163,19 @@ def with_pattern(values: Any, pattern: sp.csr_array) -> sp.csr_array:
 
 
 class LinearScores(Scores):
-    """s = X coefᵀ + intercept, with dense or sparse coefficients."""
+    """s = X coefᵀ + intercept, with coefficients that are dense, on the device of the kernels, or sparse."""
 
     def __init__(self, X: Any, coef: NDArray | sp.csr_array, intercept: NDArray, kernels: Backend) -> None:
         super().__init__(kernels)
         self.X, self.coef, self.intercept = X, coef, intercept
 
     def blocks(self) -> Iterator[NDArray]:
-        times = self._product()
+        return map(self.kernels.to_numpy, self._device_blocks())
+
+    def _device_blocks(self) -> Iterator[Any]:
+        times, intercept = self._product(), self.kernels.array(self.intercept, self.intercept.dtype)
         for rows in split_rows(self.X, len(self.intercept)):
-            yield times(rows) + self.intercept
+            yield times(rows) + intercept
 
     def _product(self) -> Any:
         """Return a function that multiplies rows of X with the coefficients."""
@@ -182,23 +185,26 @@ class LinearScores(Scores):
         if sp.issparse(coef):
             prepared = kernels.prepare(coef, dtype)
             return lambda rows: kernels.spmm(prepared, rows.T).T
-        columns = np.ascontiguousarray(coef.T)  # does not copy coefficients stored by feature
+        columns = kernels.array(coef.T, dtype)  # does not copy coefficients stored by feature
         if sp.issparse(self.X):
             return lambda rows: kernels.spmm(kernels.prepare(rows, dtype), columns)
-        return lambda rows: kernels.matmul(rows, columns)
+        return lambda rows: kernels.matmul(kernels.array(rows, dtype), columns)
 
     def topk(self, k: int) -> tuple[NDArray, NDArray]:
         kernels, dtype = self.kernels, self.intercept.dtype
         if sp.issparse(self.X) and sp.issparse(self.coef):
             rows, labels = _with_column(self.X, np.ones(self.X.shape[0])), _with_column(self.coef, self.intercept)
             return kernels.product_topk(kernels.prepare(rows, dtype), kernels.prepare(labels, dtype), k)
-        return super().topk(k)
+        best = [map(kernels.to_numpy, kernels.best_in_rows(block, k)) for block in self._device_blocks()]
+        indices, values = (np.concatenate(parts) for parts in zip(*best, strict=True))
+        return indices, values
 
     def known(self, labels: Labels) -> sp.csr_array:
         if sp.issparse(self.X) or sp.issparse(self.coef):
             return super().known(labels)
-        pattern, coef = known_pattern(labels), np.ascontiguousarray(self.coef)
-        values = self.kernels.sddmm(self.kernels.prepare(pattern, self.X.dtype), self.X, coef)
+        pattern, kernels = known_pattern(labels), self.kernels
+        rows, coef = (kernels.array(part, self.X.dtype) for part in (self.X, self.coef))
+        values = kernels.to_numpy(kernels.sddmm(kernels.prepare(pattern, self.X.dtype), rows, coef))
         return with_pattern(values + self.intercept[pattern.indices], pattern)
 
 

@@ -14,7 +14,7 @@ from labelgap.estimators.base import About
 from labelgap.estimators.local import Part, PartFit
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.voting import VotingEstimator
-from labelgap.kernels import Backend, get_backend
+from labelgap.kernels import get_backend
 from labelgap.objectives import Features, start
 from labelgap.objectives.embeddings import Neighborhood, find_label_neighbors, regress
 from labelgap.observations import Labels
@@ -220,10 +220,6 @@ class SLEEC(VotingEstimator):
         }
         advice = tuple(text for text, status in limits.items() if status is Status.MAX_ITER)
         return PartFit(part, embedding.history, embedding.n_iter, advice)
-
-    def _part_kernels(self) -> Backend:
-        """Return the backend of a part; a cluster of machines runs whole parts instead."""
-        return get_backend() if self.device == "dask" else self._kernels()
 
     def _fit_embedding(self, problem: Neighborhood, rng: np.random.RandomState) -> Embedding:
         k = min(self.n_components, problem.n)

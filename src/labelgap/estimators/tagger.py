@@ -84,7 +84,7 @@ class Tagger(MultiLabelEstimator):
         have been forgotten.
     name_weight : float or "auto", default="auto"
         The prior weight of the words of a label's name (see ``prior`` of :meth:`BinaryRelevance.fit`). "auto" chooses
-        it on held-out texts if there is no ``estimator``, and is 0 otherwise.
+        it on held-out texts if there is no ``estimator`` or if it is an ``AutoLabeler``, and is 0 otherwise.
     absent, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`; the estimator has its own values of these parameters.
     device : str, default="auto"
@@ -301,8 +301,8 @@ class Tagger(MultiLabelEstimator):
             check_number("name_weight", self.name_weight, Real, least=0)
         if self.name_weight not in ("auto", 0) and not _takes_prior(self.estimator):
             raise ValueError(
-                f"name_weight={self.name_weight} needs BinaryRelevance(loss='squared'), and the estimator is "
-                f"{self.estimator!r}; leave it at 'auto'."
+                f"name_weight={self.name_weight} needs BinaryRelevance(loss='squared') or AutoLabeler, and the "
+                f"estimator is {self.estimator!r}; leave it at 'auto'."
             )
         check_source(self.features)
         if self.estimator is not None:
@@ -456,8 +456,12 @@ class Tagger(MultiLabelEstimator):
             choice = choose_estimator(X, labels, prior=prior, weights=self._weights, n_jobs=self.n_jobs)
             estimator, self.report_, self._choice = choice.estimator, list(choice.report), choice
             weight = choice.prior_weight if weight == "auto" else weight
-        self.name_weight_ = 0.0 if weight == "auto" else float(weight)
+        self.name_weight_ = self._resolve_weight(weight)
         self.model_ = clone(estimator).fit(X, labels, **self._fit_options(labels.shape[1]))
+
+    def _resolve_weight(self, weight: Any) -> float:
+        """Return the prior weight of names; "auto" is 1 for an estimator that chooses a factor itself, else 0."""
+        return float(getattr(self.estimator, "chooses_prior", False)) if weight == "auto" else float(weight)
 
     def _fit_options(self, n_labels: int) -> dict[str, Any]:
         """Return options of the estimator's fit: as prior, the features of the names of labels times their weight.
@@ -522,7 +526,7 @@ class Tagger(MultiLabelEstimator):
         if estimator is None:
             choice = choose_estimator(X, labels, prior=self._embed_names(labels.shape[1]), n_jobs=self.n_jobs)
             estimator, weight = choice.estimator, choice.prior_weight if weight == "auto" else weight
-        self.name_weight_ = 0.0 if weight == "auto" else float(weight)
+        self.name_weight_ = self._resolve_weight(weight)
         return make_fold_scorer(estimator, X, labels, self._fit_options(labels.shape[1]))
 
     @classmethod
@@ -580,9 +584,21 @@ class Tagger(MultiLabelEstimator):
         return tags
 
 
+def name_tags(tagger: Tagger, Y: Any) -> tuple[Tagger, sp.csr_array]:
+    """Return an unfitted Tagger that takes lists of tags as a matrix, with the names of its labels, and the matrix.
+
+    Some of the tags may have been forgotten unless the Tagger says that they are complete.
+    """
+    encoded = encode_tags(Y, tagger.label_names)
+    complete = False if tagger.complete is None else tagger.complete
+    return clone(tagger).set_params(label_names=encoded.names, complete=complete), encoded.Y
+
+
 def _takes_prior(estimator: Any) -> bool:
     """Whether the fit of an estimator takes a prior; None is the default estimator, which does."""
-    return estimator is None or (isinstance(estimator, BinaryRelevance) and get_loss(estimator.loss).quadratic)
+    if estimator is None or getattr(estimator, "chooses_prior", False):
+        return True
+    return isinstance(estimator, BinaryRelevance) and get_loss(estimator.loss).quadratic
 
 
 def _check_texts(X: Any) -> list[str]:

@@ -12,6 +12,7 @@ from labelgap.gaps.verdicts import (
     estimate_from_probe,
     estimate_missing,
     expect_next,
+    learn,
     recalibrate,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "estimate_missing",
     "expect_next",
     "explain",
+    "learn",
     "recalibrate",
     "reliability",
 ]

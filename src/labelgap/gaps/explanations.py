@@ -134,7 +134,8 @@ def _prepare_row(model: Any, row: Any) -> tuple[sp.csr_array, Any, Callable[[int
     if isinstance(model, Tagger):
         words = model.vocabulary_
         text = [row] if isinstance(row, str) else list(row)
-        return model.transform(text[:1]), model.model_, lambda j: f"bucket {j}" if words is None else str(words[j])
+        kind = "bucket" if model.features is None else "feature"
+        return model.transform(text[:1]), model.model_, lambda j: f"{kind} {j}" if words is None else str(words[j])
     x = sp.csr_array(model._check_rows(row))
     if x.shape[0] != 1:
         raise ValueError(f"row has {x.shape[0]} rows; pass one, such as X[:1].")

@@ -14,15 +14,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from labelgap.calibration.logits import compute_logits, fit_logits, sigmoid
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.portable import MIN_PROBABILITY
 
 MAX_OTHERS = 5  # written labels; more count as so many
 EXPECTED_OFFSET = 0.3
 PRIOR = np.array([0.0, 1.0, 0.0])  # a, b, e: the other labels say nothing
 PRIOR_WEIGHT = 10.0
-MAX_STEPS, TOLERANCE = 50, 1e-6
-MAX_LOGIT = 30.0
 
 
 def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -40,40 +38,16 @@ def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64]) -> NDArray[np.floa
     n_written = np.bincount(cells.rows[cells.positive], minlength=n_rows)
     others = np.minimum(n_written[cells.rows] - cells.positive, MAX_OTHERS)
     expected = np.bincount(cells.rows, cells.weights * f, n_rows)[cells.rows] - f
-    clipped = np.clip(f, MIN_PROBABILITY, 1 - MIN_PROBABILITY)
-    logits = np.log(clipped / (1 - clipped))
-    design = np.column_stack([np.ones(len(f)), logits, np.log(np.maximum(expected, 0.0) + EXPECTED_OFFSET)])
+    design = np.column_stack(
+        [np.ones(len(f)), compute_logits(f), np.log(np.maximum(expected, 0.0) + EXPECTED_OFFSET)]
+    )
     adjusted = f.copy()
     for t in range(MAX_OTHERS + 1):
         selected = np.flatnonzero(others == t)
         absent = selected[~cells.positive[selected]]
         if len(absent):
-            theta = _fit_logits(design[selected], cells.positive[selected], cells.weights[selected])
-            adjusted[absent] = _sigmoid(design[absent] @ theta)
+            theta, _ = fit_logits(
+                design[selected], cells.positive[selected], cells.weights[selected], PRIOR, PRIOR_WEIGHT
+            )
+            adjusted[absent] = sigmoid(design[absent] @ theta)
     return adjusted
-
-
-def _fit_logits(design: NDArray, yes: NDArray, weights: NDArray) -> NDArray[np.float64]:
-    """Return the coefficients of a logistic regression with a normal prior, by Newton steps that lower the loss."""
-    theta, sign = PRIOR.copy(), np.where(yes, -1.0, 1.0)
-
-    def loss(theta: NDArray) -> float:
-        deviation = theta - PRIOR
-        return float(weights @ np.logaddexp(0, sign * (design @ theta)) + PRIOR_WEIGHT / 2 * deviation @ deviation)
-
-    value = loss(theta)
-    for _ in range(MAX_STEPS):
-        p = _sigmoid(design @ theta)
-        gradient = design.T @ (weights * (p - yes)) + PRIOR_WEIGHT * (theta - PRIOR)
-        hessian = (design * (weights * p * (1 - p))[:, None]).T @ design + PRIOR_WEIGHT * np.eye(len(theta))
-        step = np.linalg.solve(hessian, gradient)
-        while (changed := loss(theta - step)) > value and np.abs(step).max() > TOLERANCE:
-            step = step / 2
-        if np.abs(step).max() <= TOLERANCE:
-            break
-        theta, value = theta - step, changed
-    return theta
-
-
-def _sigmoid(logits: NDArray) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-np.clip(logits, -MAX_LOGIT, MAX_LOGIT)))

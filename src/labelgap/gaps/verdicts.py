@@ -2,22 +2,28 @@
 
 People review the most probable suggestions first, so verdicts are no random sample of all cells. Two uses stay right
 all the same. Given the stated probability, a verdict does not depend on why the cell was chosen: verdicts recalibrate
-the probabilities (:func:`recalibrate`). And a random probe, a few cells drawn from a queue with known probabilities
-of being drawn, estimates how many labels are missing without any assumption (:func:`estimate_from_probe`). If labels
-are missing at random, a probe of the best cells alone tells it more precisely (:func:`estimate_missing`).
+the probabilities (:func:`recalibrate`, and :func:`learn` for a whole audit). And a random probe, a few cells drawn
+from a queue with known probabilities of being drawn, estimates how many labels are missing without any assumption
+(:func:`estimate_from_probe`). If labels are missing at random, a probe of the best cells alone tells it more
+precisely (:func:`estimate_missing`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from labelgap.calibration.written import STANDARD_ERRORS_95
+from labelgap.calibration.logits import compute_logits, fit_logits, sigmoid
+from labelgap.calibration.written import STANDARD_ERRORS_95, WrittenShare
 from labelgap.gaps.auditing import Audit, Suggestions
+from labelgap.portable import MIN_PROBABILITY
 
 PRIOR_VERDICTS = 10.0  # weight of the stated probabilities beside verdicts
+LABEL_PRECISION, LABEL_ROUNDS = 2.0, 10  # of the normal prior of δ; rounds of a, b and δ in turn
+RANGE = (0.05, 0.95)  # quantiles of the reviewed logits, between which verdicts tell a and b
 MIN_SLOPE = 1e-3  # of the logits: the order of suggestions stays
 MIN_VARIANCE = 0.01  # of a verdict; stated probabilities near 0 or 1 may be wrong
 BEST_DEPTH = 0.25  # of the written cells, for a probe of the best cells
@@ -38,11 +44,13 @@ class Remaining(NamedTuple):
     high: float
 
 
-def recalibrate(probabilities: NDArray, reviewed: NDArray, right: NDArray) -> NDArray[np.float64]:
-    """Return probabilities that agree with verdicts: the logit becomes a + b · logit, with b > 0.
+def recalibrate(
+    probabilities: NDArray, reviewed: NDArray, right: NDArray, labels: NDArray | None = None
+) -> NDArray[np.float64]:
+    """Return probabilities that agree with verdicts: the logit becomes a + b · logit + δ_label, with b > 0.
 
-    a and b maximise the likelihood of the verdicts; a prior of ten verdicts keeps them near 0 and 1. The order of the
-    suggestions does not change.
+    a, b and δ maximise the likelihood of the verdicts; normal priors keep a and b near 0 and 1 as ten verdicts would,
+    and δ near 0. Without ``labels`` δ is 0, and the order of the suggestions does not change.
 
     Parameters
     ----------
@@ -52,6 +60,8 @@ def recalibrate(probabilities: NDArray, reviewed: NDArray, right: NDArray) -> ND
         Positions of the reviewed suggestions.
     right : ndarray of bool
         Whether the reviewer found them right.
+    labels : ndarray of int, shape (m,), optional
+        The label of each suggestion.
 
     Examples
     --------
@@ -61,23 +71,113 @@ def recalibrate(probabilities: NDArray, reviewed: NDArray, right: NDArray) -> ND
     >>> bool(abs(p[399] - 1 / 3) < 0.1)
     True
     """
+    return _fit_verdicts(probabilities, reviewed, right, labels)[0] if len(reviewed) else np.asarray(probabilities)
+
+
+def _fit_verdicts(
+    probabilities: NDArray, reviewed: NDArray, right: NDArray, labels: NDArray | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the recalibrated probabilities and, shape (m, 2), the standard errors that a and b give their logits.
+
+    Beyond the reviewed logits the line goes on with the slope 1: verdicts on the best suggestions say little about
+    the slope far below.
+    """
     probabilities, reviewed = np.asarray(probabilities, np.float64), np.asarray(reviewed, np.int64)
-    if not len(reviewed):
-        return probabilities
-    z = _logit(probabilities)
-    scale = max(float(np.abs(z[reviewed]).mean()), 1.0)
-    design = np.column_stack([np.ones(len(reviewed)), z[reviewed] / scale])
-    start = np.array([0.0, scale])
-    yes, ridge = np.asarray(right, np.float64), PRIOR_VERDICTS / 4
+    logits, yes, ones = compute_logits(probabilities), np.asarray(right, bool), np.ones(len(reviewed))
+    number = np.zeros(len(logits), np.int64) if labels is None else np.asarray(labels, np.int64)
+    z = np.clip(logits, *(np.quantile(logits[reviewed], RANGE) if len(reviewed) else (0.0, 0.0)))
+    beyond, scale = logits - z, max(float(np.abs(z[reviewed]).mean()), 1.0) if len(reviewed) else 1.0
+    design = np.column_stack([np.ones(len(z)), z / scale])
+    own, prior = np.zeros(int(number.max(initial=0)) + 1), np.array([0.0, scale])
+    for _ in range(1 if labels is None else LABEL_ROUNDS):
+        offset = beyond[reviewed] + own[number[reviewed]]
+        theta, hessian = fit_logits(design[reviewed], yes, ones, prior, PRIOR_VERDICTS / 4, offset)
+        if theta[1] < MIN_SLOPE:  # verdicts against the stated order
+            only, _ = fit_logits(design[reviewed, :1], yes, ones, prior[:1], PRIOR_VERDICTS / 4, offset)
+            theta = np.append(only, MIN_SLOPE)
+        if labels is not None:
+            p = sigmoid(design[reviewed] @ theta + offset)
+            gradient = np.bincount(number[reviewed], p - yes, len(own)) + LABEL_PRECISION * own
+            own = own - gradient / (np.bincount(number[reviewed], p * (1 - p), len(own)) + LABEL_PRECISION)
+    p = sigmoid(design @ theta + beyond + own[number])
+    return p, design @ np.linalg.cholesky(np.linalg.inv(hessian))
 
-    def loss(theta: NDArray) -> float:
-        logits = design @ theta
-        return float((np.logaddexp(0, logits) - yes * logits).sum() + ridge / 2 * ((theta - start) ** 2).sum())
 
-    from scipy.optimize import minimize  # late: `import labelgap` stays fast
+def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, error_rate: float = 0.0) -> Audit:
+    """Return the audit after verdicts on some of its suggestions, however these were chosen.
 
-    theta = minimize(loss, start, method="L-BFGS-B", bounds=[(None, None), (MIN_SLOPE, None)]).x
-    return _sigmoid(theta[0] + theta[1] * z / scale)
+    The probabilities of each list are recalibrated, also for each label, so that labels whose suggestions were right
+    come earlier. Reviewed suggestions leave the lists. The number of missing labels is estimated from the best cells,
+    those above three quarters of the written cells: a quarter of the missing labels are there if labels are missing
+    at random. It is the number of accepted ones there and the sum of the learned probabilities of the others, four
+    times; its interval is that of these numbers within the interval before.
+
+    Parameters
+    ----------
+    found : Audit
+        The audit.
+    rows, labels : array-like of int, shape (m,)
+        The reviewed cells; those without a suggestion are ignored.
+    right : array-like of bool, shape (m,)
+        Whether the suggestion was right: the label is missing, or it is wrong.
+    error_rate : float, default=0.0
+        Share of the verdicts that are wrong.
+
+    Examples
+    --------
+    >>> from labelgap import audit
+    >>> rng = np.random.default_rng(0)
+    >>> Y = rng.random((300, 3)) < 0.4
+    >>> found = audit(Y, probabilities=np.clip(0.8 * Y + 0.2 * rng.random((300, 3)), 0, 1))
+    >>> first = found.missing.first(20)
+    >>> learned = learn(found, first.rows, first.labels, np.zeros(20, bool))
+    >>> len(found.missing) - len(learned.missing), learned.share_missing <= found.share_missing
+    (20, True)
+    """
+    _check_error_rate(error_rate)
+    cells = np.asarray(rows, np.int64) * len(found.n_written) + np.asarray(labels, np.int64)
+    verdicts = np.asarray(right, bool)
+    kept, places = [], found.places
+    for kind in (found.missing, found.doubtful):
+        positions, which = _find_cells(kind, cells, len(found.n_written))
+        p, errors = _fit_verdicts(kind.probabilities, positions, verdicts[which], kind.labels)
+        p = np.clip((p - error_rate) / (1 - 2 * error_rate), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
+        still_open = np.ones(len(p), bool)
+        still_open[positions] = False
+        order = np.flatnonzero(still_open)[np.argsort(-p[still_open], kind="stable")]
+        kept.append(Suggestions(kind.rows[order], kind.labels[order], p[order]))
+        if kind is found.missing:
+            share, places = _learn_share(found, p, errors, still_open), places[order]
+    return replace(found, missing=kept[0], doubtful=kept[1], share=share, places=places)
+
+
+def _find_cells(kind: Suggestions, cells: NDArray, n_labels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of cells among suggestions, and which of the cells these are; the last of equal ones."""
+    own = kind.rows * n_labels + kind.labels
+    order = np.argsort(own, kind="stable")
+    unique, last = np.unique(cells[::-1], return_index=True)
+    place = np.minimum(np.searchsorted(own[order], unique), max(len(own) - 1, 0))
+    there = own[order][place] == unique if len(own) else np.zeros(len(unique), bool)
+    return order[place[there]], len(cells) - 1 - last[there]
+
+
+def _learn_share(found: Audit, p: NDArray, errors: NDArray, still_open: NDArray[np.bool_]) -> WrittenShare:
+    """Return the share of written labels, from the learned probabilities of the missing labels.
+
+    Verdicts are counted as their learned probabilities, since some are wrong.
+    """
+    best, spread = found.places < BEST_DEPTH, p * (1 - p)
+    n_written = max(float(found.n_written.sum() - found.doubtful.probabilities.sum()), 1.0)
+    number = float(p[best].sum()) / BEST_DEPTH
+    by_fit = np.linalg.norm(spread[best] @ errors[best])
+    by_chance = np.sqrt(spread[best & still_open].sum() + number * BEST_DEPTH)
+    half_width = STANDARD_ERRORS_95 * float(np.hypot(by_fit, by_chance)) / BEST_DEPTH
+    shares = [n_written / (n_written + max(number + side * half_width, 0.0)) for side in (1, 0, -1)]
+    before = found.share
+    low, overall, high = np.clip(shares, before.low, before.high).tolist()
+    changed = np.bincount(found.missing.labels, p, len(found.n_written)) + MIN_PROBABILITY
+    changed /= np.bincount(found.missing.labels, found.missing.probabilities, len(found.n_written)) + MIN_PROBABILITY
+    return WrittenShare(overall, low, high, 1 / (1 + changed * (1 / before.of_label - 1)), high < 1)
 
 
 def draw_probe(suggestions: Suggestions, size: int, random_state: int | None = None) -> Probe:
@@ -123,8 +223,7 @@ def estimate_from_probe(probabilities: NDArray, probe: Probe, right: NDArray, er
     >>> estimate_from_probe(np.full(4, 0.5), Probe(np.arange(4), np.ones(4)), np.array([1, 1, 1, 0]))
     Remaining(number=3.0, low=3.0, high=3.0)
     """
-    if not 0 <= error_rate < 0.5:
-        raise ValueError(f"error_rate={error_rate!r} is out of range; pass a share of at least 0 and below 0.5.")
+    _check_error_rate(error_rate)
     verdicts = (np.asarray(right, np.float64) - error_rate) / (1 - 2 * error_rate)
     residuals = verdicts - probabilities[probe.positions]
     number = float(probabilities.sum() + (residuals / probe.chances).sum())
@@ -172,10 +271,6 @@ def expect_next(probabilities: NDArray, reviewed: NDArray, n: int = 100) -> floa
     return float(np.sort(probabilities[still_open])[::-1][:n].sum())
 
 
-def _logit(p: NDArray) -> NDArray[np.float64]:
-    p = np.clip(p, 1e-6, 1 - 1e-6)
-    return np.log(p / (1 - p))
-
-
-def _sigmoid(z: NDArray) -> NDArray[np.float64]:
-    return 1 / (1 + np.exp(-np.clip(z, -50, 50)))
+def _check_error_rate(error_rate: float) -> None:
+    if not 0 <= error_rate < 0.5:
+        raise ValueError(f"error_rate={error_rate!r} is out of range; pass a share of at least 0 and below 0.5.")

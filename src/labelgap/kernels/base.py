@@ -19,6 +19,7 @@ import scipy.linalg
 from labelgap.runtime import get_runner
 
 EPSILON = float(np.finfo(np.float64).eps)
+MAX_LOSSES = 5  # of arrays on a cluster in one piece of work
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
@@ -50,6 +51,29 @@ class CellModel(NamedTuple):
     gradient: Any  # in the left factor, n×k
     row_curvature: Any  # Σ_j ℓ''_ij / L for each row, n×1
     cell_curvature: Any  # ℓ''_ij of each stored cell
+
+
+class LostArrays(RuntimeError):
+    """Arrays were lost with a worker, and Dask cannot compute them again; the work that made them can run again."""
+
+
+def repeat_when_lost(work: Callable[[], Any], count_done: Callable[[], int] = lambda: 0) -> Any:
+    """Return ``work()``, which runs again when a worker has died with its arrays.
+
+    After :data:`MAX_LOSSES` losses between which ``count_done()`` does not grow the error is raised.
+
+    >>> repeat_when_lost(lambda: 3)
+    3
+    """
+    n_losses, n_done = 0, count_done()
+    while True:
+        try:
+            return work()
+        except LostArrays:
+            n_losses = 1 if count_done() > n_done else n_losses + 1
+            n_done = count_done()
+            if n_losses == MAX_LOSSES:
+                raise
 
 
 class Backend(Protocol):
@@ -345,6 +369,51 @@ def column_totals(A: Any) -> Any:
     return xp.sum(A, axis=0, keepdims=True, dtype=xp.float64)
 
 
+def read(array: Any) -> np.ndarray:
+    """Return a small array of any library as a NumPy array, for decisions on the host.
+
+    >>> read(np.ones(2))
+    array([1., 1.])
+    """
+    return np.asarray(array_api_compat.to_device(array, "cpu"))
+
+
+class CellWeights(NamedTuple):
+    """The weight of cell (i, j): ``rows`` (n), times ``positives`` (m) if its target is above ``negative``."""
+
+    rows: Any
+    negative: float
+    positives: Any
+
+
+def column_losses(loss: CellLoss, targets: Any, scores: Any, weights: CellWeights) -> np.ndarray:
+    """Return Σ_i ℓ(targets_ij, scores_ij) with weights for each column, float64; a NaN is an unknown target."""
+    if isinstance(scores, np.ndarray):
+        return get_backend("cpu").column_losses(loss, targets, scores, weights)  # type: ignore[attr-defined]
+    xp, (known, units) = namespace(scores), _weigh_cells(targets, weights)
+    losses = loss.functions(xp)[0](known, xp.astype(scores, xp.float64))
+    return read(xp.sum(units * losses, axis=0))
+
+
+def column_slopes(loss: CellLoss, targets: Any, scores: Any, weights: CellWeights) -> tuple[Any, Any]:
+    """Return ℓ' and ℓ'' of each cell times its weight, 0 for an unknown target."""
+    if isinstance(scores, np.ndarray):
+        return get_backend("cpu").column_slopes(loss, targets, scores, weights)  # type: ignore[attr-defined]
+    xp, (known, units) = namespace(scores), _weigh_cells(targets, weights)
+    functions, exact = loss.functions(xp)[1:], xp.astype(scores, xp.float64)
+    slopes, curvature = (xp.astype(units * function(known, exact), scores.dtype) for function in functions)
+    return slopes, curvature
+
+
+def _weigh_cells(targets: Any, weights: CellWeights) -> tuple[Any, Any]:
+    """Return targets, 0 where they are unknown, and the weights of cells, both float64."""
+    xp = namespace(targets)
+    known, exact = ~xp.isnan(targets), xp.astype(targets, xp.float64)
+    exact = xp.where(known, exact, 0 * weights.rows[:, None])
+    units = xp.where(exact > weights.negative, weights.positives[None, :], 1.0) * weights.rows[:, None]
+    return exact, units * xp.astype(known, xp.float64)
+
+
 def combine(A: Any, a: Any, B: Any, b: Any, weights: Any = 1.0) -> Any:
     """Return a∘A + b∘(weights∘B), which may overwrite A.
 
@@ -427,9 +496,54 @@ def factorize(gram: Any) -> Any:
     return lower if not bool(failed) and bool(xp.min(scale) > least * xp.max(scale)) else None
 
 
-def substitute(lower: Any, R: Any) -> Any:
-    """Return (L Lᵀ)⁻¹ R of tensors for the result L of :func:`factorize`, computed in float64, in the type of R."""
-    return _import_torch().cholesky_solve(R.double(), lower).to(R.dtype)
+def cholesky(A: Any) -> Any:
+    """Return Cholesky's factor L of a positive definite matrix, which may be overwritten.
+
+    That is SciPy's pair of an array and a flag, or a tensor; the functions below take either.
+    """
+    if isinstance(A, np.ndarray):
+        return scipy.linalg.cho_factor(A, lower=True, overwrite_a=True, check_finite=False)
+    return namespace(A).linalg.cholesky(A)
+
+
+def substitute(factor: Any, R: Any) -> Any:
+    """Return (L Lᵀ)⁻¹ R, computed in the precision of L, in the type of R.
+
+    >>> substitute(cholesky(np.array([[4.0]])), np.array([[2.0]]))
+    array([[0.5]])
+    """
+    if not isinstance(R, np.ndarray):
+        return _import_torch().cholesky_solve(R.to(factor.dtype), factor).to(R.dtype)
+    solved = scipy.linalg.cho_solve(factor, R.astype(factor[0].dtype), overwrite_b=True, check_finite=False)
+    return np.ascontiguousarray(solved, R.dtype)
+
+
+def substitute_once(factor: Any, R: Any) -> Any:
+    """Return L⁻¹ R of a float64 R, which may be overwritten.
+
+    >>> substitute_once(cholesky(np.array([[4.0]])), np.array([[2.0]]))
+    array([[1.]])
+    """
+    if not isinstance(R, np.ndarray):
+        return _import_torch().linalg.solve_triangular(factor, R, upper=False)
+    return scipy.linalg.solve_triangular(factor[0], R, lower=factor[1], overwrite_b=True, check_finite=False)
+
+
+def invert(factor: Any) -> Any:
+    """Return the lower triangle of (L Lᵀ)⁻¹; the rest is arbitrary.
+
+    >>> invert(cholesky(np.array([[4.0]])))
+    array([[0.25]])
+    """
+    if not isinstance(factor, tuple):
+        return _import_torch().cholesky_inverse(factor)
+    return scipy.linalg.lapack.dpotri(factor[0], lower=factor[1])[0]
+
+
+def add_to_diagonal(A: Any, value: float) -> None:
+    """Add a number to the diagonal of an array or a tensor, in place."""
+    diagonal = np.einsum("ii->i", A) if isinstance(A, np.ndarray) else A.diagonal()
+    diagonal += value
 
 
 def svd(A: Any) -> tuple[Any, Any, Any]:

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.kernels import loops
-from labelgap.kernels.base import CellLoss, CellModel, Sparse, Targets, Weights, check_finite
+from labelgap.kernels.base import CellLoss, CellModel, CellWeights, Sparse, Targets, Weights, check_finite
 from labelgap.kernels.elementwise import CompiledLoss
 from labelgap.kernels.mapped import BLOCK_CELLS, MappedMatrix, make_empty, transpose_mapped
 from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
@@ -461,3 +461,20 @@ def product_topk(A: CSR, B: CSR, k: int) -> tuple[NDArray, NDArray]:
         bounds = _split_work(work, max(1, min(MAX_RANGES, int(work[-1]) // MIN_WORK_PER_RANGE)))
     map_ranges(partial(loops.product_topk, *A.arrays, *B.T.arrays, *B.T.full_rows, indices, best), bounds)
     return indices, best
+
+
+# --- dense cells by column ------------------------------------------------------------------------------------------
+
+
+def column_losses(loss: CellLoss, targets: NDArray, scores: NDArray, weights: CellWeights) -> NDArray:
+    """Return the weighted losses of each column."""
+    losses = np.zeros(scores.shape[1])
+    loops.add_column_values(CompiledLoss(loss), targets, scores, *weights, losses)
+    return losses
+
+
+def column_slopes(loss: CellLoss, targets: NDArray, scores: NDArray, weights: CellWeights) -> tuple[NDArray, NDArray]:
+    """Return the weighted ℓ' and ℓ'' of each cell."""
+    slopes, curvature = np.empty_like(scores), np.empty_like(scores)
+    loops.write_column_model(CompiledLoss(loss), targets, scores, *weights, slopes, curvature)
+    return slopes, curvature

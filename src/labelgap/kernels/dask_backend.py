@@ -2,13 +2,16 @@
 
 Every function of a shard is a task that calls the CPU backend on the worker that holds the shard. A product with all
 rows sends one array over features or labels to each worker, and a tree of sums over the workers brings one back.
-Tasks are deterministic and know their inputs, so Dask computes again what a dead worker held.
+Tasks are deterministic and know their inputs, so Dask computes again what a dead worker held. Arrays that the client
+has sent to all workers are gone with their last copy: then :class:`LostArrays` asks for the alternation again.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,10 +19,11 @@ import array_api_compat.numpy as np_api
 import numpy as np
 
 from labelgap.kernels import base, cpu
-from labelgap.kernels.base import CellModel
-from labelgap.kernels.row_shards import RowShards, get_client, make_key
+from labelgap.kernels.base import CellModel, LostArrays
+from labelgap.kernels.mapped import LARGE_SHARE, make_empty, slice_rows, split_rows_evenly
+from labelgap.kernels.row_shards import RowShards, get_client, make_key, watch_losses
 from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedGraph, ShardedMatrix
-from labelgap.runtime import import_optional
+from labelgap.runtime import get_runner, import_optional
 
 MAX_TASK_BYTES = 1 << 16  # larger arguments travel from worker to worker instead of through the scheduler
 GATHERING = ("concat", "stack")  # functions of arrays on several workers, whose results are small
@@ -39,20 +43,43 @@ class Cluster:
         values = [_get_future(argument) for argument in arguments]
         named = {name: _get_future(value) for name, value in options.items()}
         worker = self.workers[place % len(self.workers)]
-        future = self.client.submit(
-            partial(function, **named) if named else function,
-            *values,
-            workers=[worker],
-            allow_other_workers=True,  # if it dies
-            key=make_key(getattr(function, "__name__", type(function).__name__).strip("_")),
-        )
+        with self.watch_losses():
+            future = self.client.submit(
+                partial(function, **named) if named else function,
+                *values,
+                workers=[worker],
+                allow_other_workers=True,  # if it dies
+                key=make_key(getattr(function, "__name__", type(function).__name__).strip("_")),
+            )
         return RemoteArray(self, place, future)
 
     def share(self, value: Any) -> Any:
         """Send an array to all workers, once for all tasks that use it."""
         if not isinstance(value, np.ndarray) or value.nbytes <= MAX_TASK_BYTES:
             return value
-        return SharedArray(self.client.scatter(value, broadcast=True, hash=False), value)
+        with self.watch_losses():
+            return SharedArray(self.client.scatter(value, broadcast=True, hash=False), value)
+
+    @cached_property
+    def piece_bytes(self) -> int:
+        """The most bytes of an array that workers hold beside their rows: longer ones reach them in pieces."""
+        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        return min((worker["memory_limit"] or sys.maxsize) for worker in workers) // LARGE_SHARE
+
+    @contextmanager
+    def watch_losses(self) -> Iterator[None]:
+        """Raise LostArrays for an error that a dead worker explains; new workers take the place of dead ones."""
+        try:
+            with watch_losses(self.client):
+                yield
+        except LostArrays:
+            alive = set(self.client.scheduler_info(n_workers=-1)["workers"])
+            new = sorted(alive.difference(self.workers))
+            self.workers = [name if name in alive or not new else new.pop() for name in self.workers]
+            runner: Any = get_runner()
+            if hasattr(runner, "n_repeated"):
+                runner.n_repeated += 1
+            raise
 
 
 def _get_future(value: Any) -> Any:
@@ -118,7 +145,8 @@ class RemoteArray:
 
     def result(self) -> Any:
         """Return the array on the client."""
-        return self.future.result()
+        with self.cluster.watch_losses():
+            return self.future.result()
 
     def add_up(self, parts: Sequence[RemoteArray]) -> Any:
         """Return the sum of arrays on the client; pairs of them are added on the workers first."""
@@ -310,9 +338,45 @@ class DaskBackend(ShardedBackend):
         self.on_shards.place_shards()
         return super().prepare(matrix, dtype)
 
+    def settle(self, array: Any) -> Any:
+        """Return rows that the client has sent, so that Dask can compute what follows without all that made them."""
+        if not isinstance(array, ShardedArray):
+            return array
+        values = self.to_numpy(array)
+        return self.rows(values, values.dtype)
+
     def prepare_graph(self, matrix: Any, dtype: Any) -> ShardedGraph:
         self.on_shards.place_shards()  # each block where the rows are that it multiplies
         return super().prepare_graph(matrix, dtype)
+
+    def matmul(self, A: Any, B: Any) -> Any:
+        """Return A B; B reaches all workers at once."""
+        return super().matmul(A, self.cluster.share(B) if isinstance(A, ShardedArray) else B)
+
+    def spmm(self, A: Any, B: Any) -> Any:
+        """Return A B; an array over features or labels that is too large for a worker travels in pieces."""
+        if not isinstance(A, ShardedMatrix):
+            return super().spmm(A, B)
+        width, itemsize = B.shape[1], np.dtype(B.dtype).itemsize
+        length = A.shape[0] if A.transposed else A.shape[1]
+        n_pieces = -(-length * width * itemsize // self.cluster.piece_bytes)
+        if n_pieces <= 1:
+            return super().spmm(A, B)
+        bounds = split_rows_evenly(length, n_pieces)
+        if A.transposed:
+            out = make_empty((length, width), B.dtype)
+            for start, stop in bounds:
+                pairs = zip(A.blocks, B.blocks)
+                parts = [part.call(_multiply_piece_t, block.array, part, start, stop) for block, part in pairs]
+                out[start:stop] = parts[0].add_up(parts)
+            return out
+        sums: list[Any] = [None] * len(A.blocks)
+        for start, stop in bounds:
+            piece = self.cluster.share(np.ascontiguousarray(B[start:stop]))
+            pairs = zip(A.blocks, sums)
+            sums = [block.array.call(_add_piece, block, piece, start, total) for block, total in pairs]
+            import_optional("distributed", "dask").wait([part.future for part in sums])  # the piece can go
+        return ShardedArray(sums)
 
     def _adopt(self, shards: RowShards, dtype: Any) -> list[Any]:
         """Return rows that are on workers as they are; all further rows are split and placed like them."""
@@ -325,3 +389,14 @@ class DaskBackend(ShardedBackend):
 
     def _spread(self, A: ShardedMatrix, value: Any) -> list[Any]:
         return super()._spread(A, self.cluster.share(value))
+
+
+def _add_piece(A: Any, B: Any, start: int, total: Any) -> Any:
+    """Return total + A[:, start : start + len(B)] B, on a worker."""
+    product = cpu.spmm(cpu.prepare(A.matrix()[:, start : start + len(B)], B.dtype), B)
+    return product if total is None else total + product
+
+
+def _multiply_piece_t(A: Any, B: Any, start: int, stop: int) -> Any:
+    """Return rows of Aᵀ B, on a worker."""
+    return cpu.spmm(cpu.prepare(slice_rows(A.T.matrix(), start, stop), B.dtype), B)

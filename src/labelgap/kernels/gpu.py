@@ -5,10 +5,12 @@ The same code runs on PyTorch's CPU device, where gathers and sums of PyTorch re
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from functools import cached_property
 from threading import Lock
 from typing import Any
+from weakref import finalize
 
 import array_api_compat
 import numpy as np
@@ -23,6 +25,9 @@ MAX_BLOCK_NUMBERS = {"cuda": 1 << 28, "cpu": 1 << 22}  # of a block of scores, o
 MIN_GRAM_CELLS = 50  # of a sparse matrix for each non-zero, with which its Gram matrix is a sparse product
 MAX_HOST_NUMBERS = 1 << 22  # random numbers that are drawn as on the CPU; more would take longer than the start
 MIN_COARSE_NUMBERS = 1 << 22  # of an array that is read in bfloat16; a smaller one fits in the cache
+BYTES_PER_CELL = 40  # of a sparse matrix, while its transpose is made
+RESIDENT_SHARE = 0.5  # of the free memory for sparse matrices; with more they are streamed
+STREAMED_CELLS = 1 << 27  # of a block that is streamed
 COARSE_MULTIPLE = 64  # columns of a bfloat16 copy, so that each row starts at a 128-byte line
 
 
@@ -149,6 +154,7 @@ class TorchBackend(ArrayBackend):
         self.on_gpu = self.device.type != "cpu"
         self.rounds = self.on_gpu if coarse is None else coarse
         self.min_coarse_numbers = MIN_COARSE_NUMBERS if coarse is None else 0
+        self._kept: dict[int, dict[Any, Any]] = {}
         self.block_numbers = MAX_BLOCK_NUMBERS["cuda" if self.on_gpu else "cpu"]
 
     # --- arrays -------------------------------------------------------------------------------------------------
@@ -156,8 +162,38 @@ class TorchBackend(ArrayBackend):
     def array(self, values: Any, dtype: Any) -> Any:
         if isinstance(values, self.torch.Tensor):
             return values.to(self.device, self._dtype(dtype)).contiguous()
+        copies, dtype = self._kept.get(id(values)), self._dtype(dtype)
+        if copies is None:
+            return self.rows(values, dtype)
+        if dtype not in copies:
+            copies[dtype] = self.rows(values, dtype)
+        return copies[dtype]
+
+    def keep(self, values: np.ndarray) -> None:
+        """Keep the copy of an array that will not change, once there is one, while the array lives."""
+        if id(values) not in self._kept:
+            self._kept[id(values)] = {}
+            finalize(values, self._kept.pop, id(values), None)
+
+    def rows(self, values: Any, dtype: Any) -> Any:
+        if isinstance(values, self.torch.Tensor):
+            return self.array(values, dtype)
         # PyTorch warns of arrays that cannot be written, such as those of a model file.
         return super().array(np.require(values, requirements="W"), dtype)
+
+    def split(self, n_cells: int) -> Any:
+        """Return the backend for sparse matrices of so many cells: one that streams them if memory is too small."""
+        if n_cells * BYTES_PER_CELL <= RESIDENT_SHARE * self._count_free_bytes():
+            return self
+        streams = importlib.import_module("labelgap.kernels.gpu_streams")  # it imports this module
+        return streams.StreamedBackend(self, max(2, -(-n_cells // STREAMED_CELLS)))
+
+    def _count_free_bytes(self) -> float:
+        if not self.on_gpu:
+            return float("inf")
+        cuda = self.torch.cuda
+        unused = cuda.memory_reserved(self.device) - cuda.memory_allocated(self.device)
+        return cuda.mem_get_info(self.device)[0] + unused
 
     def to_numpy(self, array: Any) -> Any:
         return array.cpu().numpy() if isinstance(array, self.torch.Tensor) else array

@@ -4,9 +4,9 @@ A program handles a piece of a row, at most :data:`PIECE_SIZE` non-zeros, and al
 one warp reads a dense row in 16-byte words. A row of several pieces writes partial sums, which :func:`add_pieces`
 adds up in their order, so that results do not vary from run to run, as those of atomic additions do.
 
-The number of columns K is a compile-time constant: with a run-time number the compiler could not prove that the words
-of a row are inside of it, and would read single numbers. READ is the number of columns to read, K or, in padded rows,
-more.
+The number of columns K and the distances of rows are compile-time constants: with run-time numbers the compiler could
+not prove that the words of a row are inside of it and aligned, and would read single numbers. READ is the number of
+columns to read, K or, in padded rows, more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNROLL = {2: 8, 4: 4, 8: 4}  # non-zeros whose rows are read at once, by the byt
 
 @jit
 def multiply(
-    pieces, indices, data, B, out, partial, stride_b, stride_out,
+    pieces, indices, data, B, out, partial, stride_b: tl.constexpr, stride_out: tl.constexpr,
     K: tl.constexpr, READ: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j data_ij B_j; ``pieces`` has the row, the range and the slot of each, −1 if it is a whole row."""
@@ -64,7 +64,7 @@ def add_pieces(rows, bounds, partial, out, stride, K: tl.constexpr, BLOCK: tl.co
 
 @jit
 def score_cells(
-    pieces, indices, B, H, out, stride_b, stride_h,
+    pieces, indices, B, H, out, stride_b: tl.constexpr, stride_h: tl.constexpr,
     K: tl.constexpr, READ: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """out_ij = b_i · h_j at the non-zeros of a piece."""
@@ -84,7 +84,8 @@ def score_cells(
 
 @jit
 def curve_cells(
-    pieces, indices, curvature, S, H, out, partial, stride_s, stride_h, stride_out,
+    pieces, indices, curvature, S, H, out, partial,
+    stride_s: tl.constexpr, stride_h: tl.constexpr, stride_out: tl.constexpr,
     K: tl.constexpr, READ: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j curvature_ij (s_i · h_j) h_j, which reads each h_j once."""

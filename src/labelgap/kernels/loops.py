@@ -12,7 +12,8 @@ from labelgap.runtime import compile_loops
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 EPSILON = 2.0**-52
-MAX_SHORT_SUM = 64  # non-zeros that are summed in the type of the factors
+MAX_SHORT_SUM = 64  # cells whose scores are computed at a time
+MAX_ROW_SUM = 256  # non-zeros that are summed in the type of the factors, eight at a time
 compiled: Any = compile_loops(fastmath=FAST, error_model="numpy")
 # Sums in the order of the source: equal rows get equal scores wherever they are, and tie.
 in_order: Any = compile_loops(error_model="numpy")
@@ -43,12 +44,12 @@ def spmm(indptr, indices, data, B, out, position, first, limit, start, stop):
         if limit < m:
             end = _find_end(indices, p, end, limit)
             position[i] = end
-        long = end - p > MAX_SHORT_SUM
+        long = end - p > MAX_ROW_SUM
         if long:
             total[:] = row
             row[:] = 0
         while p < end:
-            last = min(p + MAX_SHORT_SUM, end)
+            last = min(p + MAX_ROW_SUM, end)
             _add_rows(indices, data, B, row, p, last)
             p = last
             if long:
@@ -547,3 +548,34 @@ def _sort_pairs(index, value):
                 value[at], index[at] = value[at - gap], index[at - gap]
                 at -= gap
             value[at], index[at] = s, j
+
+
+# --- dense cells by column ------------------------------------------------------------------------------------------
+
+
+@compiled
+def add_column_values(loss, targets, scores, weights, negative, positive_weights, values):
+    """Add Σ_i weights_i ℓ(targets_ij, scores_ij) over known cells to each column's value, in float64.
+
+    Cells with a target above ``negative`` have the further weight of their column.
+    """
+    for i in range(targets.shape[0]):
+        for j in range(targets.shape[1]):
+            a = np.float64(targets[i, j])
+            if not np.isnan(a):
+                unit = weights[i] * positive_weights[j] if a > negative else weights[i]
+                values[j] += unit * loss_value(loss, a, np.float64(scores[i, j]))
+
+
+@compiled
+def write_column_model(loss, targets, scores, weights, negative, positive_weights, slopes, curvature):
+    """Write ℓ' and ℓ'' of each cell times its weights (see ``add_column_values``), 0 for unknown cells."""
+    for i in range(targets.shape[0]):
+        for j in range(targets.shape[1]):
+            a, b = np.float64(targets[i, j]), np.float64(scores[i, j])
+            if np.isnan(a):
+                slopes[i, j], curvature[i, j] = 0, 0
+            else:
+                unit = scores.dtype.type(weights[i] * positive_weights[j] if a > negative else weights[i])
+                slopes[i, j] = unit * loss_gradient(loss, a, b)
+                curvature[i, j] = unit * loss_curvature(loss, a, b)

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.kernels import loops
-from labelgap.runtime import get_memory_limit, has_memory_limit, map_ranges
+from labelgap.runtime import get_memory_limit, has_memory_limit, map_ranges, row_bounds
 
 PARTS = ("data", "indices", "indptr")
 BLOCK_CELLS = 1 << 22  # of a mapped matrix that are counted at a time
@@ -44,7 +44,7 @@ class MappedMatrix(sp.csr_array):
     """CSR matrix whose arrays are memory-mapped.
 
     A range of its rows shares the mapped files. A pickle of it names the files, so that another process maps them
-    too. A matrix that is computed from it, with other rows or values, is in memory.
+    too. Selected rows are in a temporary file if they take a large part of a memory limit, else in memory.
     """
 
     source: MappedRows | None = None
@@ -53,6 +53,8 @@ class MappedMatrix(sp.csr_array):
         if isinstance(key, slice) and key.step in (None, 1):
             start, stop, _ = key.indices(self.shape[0])
             return slice_rows(self, start, max(start, stop))
+        if isinstance(key, np.ndarray) and key.ndim == 1:
+            return _take_rows(self, np.flatnonzero(key) if key.dtype == bool else key)
         return sp.csr_array(self)[key]
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -72,6 +74,21 @@ def slice_rows(matrix: sp.csr_array, start: int, stop: int) -> sp.csr_array:
     if source is not None:
         part.source = source._replace(start=source.start + start, stop=source.start + stop)
     return part
+
+
+def _take_rows(matrix: MappedMatrix, rows: NDArray) -> sp.csr_array:
+    """Return a copy of selected rows."""
+    plain, lengths = sp.csr_array(matrix), np.diff(matrix.indptr)[rows]
+    nnz, dtypes = int(lengths.sum(dtype=np.int64)), (matrix.data.dtype, matrix.indices.dtype)
+    if not _is_large(nnz * sum(dtype.itemsize for dtype in dtypes)):
+        return plain[rows]
+    indptr = np.zeros(len(rows) + 1, matrix.indptr.dtype)
+    np.cumsum(lengths, out=indptr[1:])
+    data, indices = (_make_temporary(None, nnz, dtype) for dtype in dtypes)
+    for start, stop in pairwise(row_bounds(len(rows), max(1, nnz // len(rows)))):
+        part, cells = plain[rows[start:stop]], slice(indptr[start], indptr[stop])
+        data[cells], indices[cells] = part.data, part.indices
+    return MappedMatrix((data, indices, indptr), shape=(len(rows), matrix.shape[1]), copy=False)
 
 
 def open_matrix(folder: Path, name: str, n_columns: int) -> MappedMatrix:
@@ -129,9 +146,13 @@ def make_empty(shape: tuple[int, int], dtype: Any) -> NDArray:
     (2, 3)
     """
     size = shape[0] * shape[1]
-    if not has_memory_limit() or LARGE_SHARE * size * np.dtype(dtype).itemsize <= get_memory_limit():
+    if not _is_large(size * np.dtype(dtype).itemsize):
         return np.empty(shape, dtype)
     return _make_temporary(None, size, dtype).reshape(shape)
+
+
+def _is_large(n_bytes: int) -> bool:
+    return has_memory_limit() and LARGE_SHARE * n_bytes > get_memory_limit()
 
 
 def split_rows_evenly(n: int, n_ranges: int) -> list[tuple[int, int]]:

@@ -6,7 +6,8 @@ The client knows their shapes alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
+from labelgap.kernels.base import LostArrays, repeat_when_lost
 from labelgap.runtime import import_optional
 
 
@@ -58,6 +60,23 @@ def get_client(reason: str) -> Any:
         return import_optional("distributed", "dask").default_client()
     except ValueError:
         raise ValueError(f"{reason}; make one first: dask.distributed.Client(address).") from None
+
+
+def find_losses() -> tuple[type[BaseException], ...]:
+    """Return the errors of a client after a worker has died."""
+    dask = import_optional("distributed", "dask")
+    return dask.client.FutureCancelledError, dask.scheduler.KilledWorker, dask.comm.CommClosedError
+
+
+@contextmanager
+def watch_losses(client: Any) -> Iterator[None]:
+    """Raise LostArrays for an error in the block that a dead worker explains."""
+    try:
+        yield
+    except find_losses() as error:
+        if client.status != "running":
+            raise
+        raise LostArrays(f"A worker has died with arrays that others need ({error}).") from error
 
 
 def submit_each(function: Callable[..., Any], blocks: Sequence[Any], *arguments: Any, numbered: bool = False) -> list:
@@ -171,10 +190,14 @@ def _describe_block(block: Any) -> tuple[tuple[int, int], int, bool]:
 def map_blocks(model: Any, name: str, blocks: Sequence[Any], arguments: Any, options: Any) -> Any:
     """Call a method of a fitted model with each block of rows on the workers; return the joined results."""
     client = get_client("rows on a Dask cluster need its client")
-    shared = client.scatter(model, broadcast=True, hash=False)
     call = partial(_call_method, name=name, arguments=arguments, options=options)
     call.__name__ = name  # type: ignore[attr-defined]
-    results = gather_each(call, start_blocks(blocks), shared)
+
+    def call_each() -> list[Any]:
+        with watch_losses(client):
+            return gather_each(call, start_blocks(blocks), client.scatter(model, broadcast=True, hash=False))
+
+    results = repeat_when_lost(call_each)
     if isinstance(results[0], tuple):
         return tuple(map(_join_results, zip(*results, strict=True)))
     return _join_results(results)

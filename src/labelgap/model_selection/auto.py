@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from labelgap.baselines import FastXML
-from labelgap.estimators import LEML, BinaryRelevance, LabelKNN
+from labelgap.estimators import LEML, BinaryRelevance, KMeansNystroem, LabelKNN
 from labelgap.estimators.base import About, MultiLabelEstimator, pack_parameter
+from labelgap.estimators.binary_relevance import LinearSide
 from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOutPart, choose_estimator
 from labelgap.estimators.parameters import check_number, check_propensity
 from labelgap.estimators.scores import BlockScores, Scores, split_rows
@@ -26,37 +29,43 @@ from labelgap.kernels import Backend
 from labelgap.metrics.at_k import PSPrecisionAtK
 from labelgap.model_selection.one_class_cv import OneClassMFCV
 from labelgap.observations import Labels
-from labelgap.observations.arguments import RandomSeed
+from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import progress, scope
 
 MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
 RIDGE_SHARE = 0.4  # of the budget, after which the search of ridge regressions ends
-MIN_HELD_OUT = 3000  # rows to compare candidates on, in as few folds as possible
+MIN_HELD_OUT, MAX_HELD_OUT, MAX_CELLS = 3000, 5000, 11e6  # rows to compare candidates on: many if labels are few
 SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
-MIN_PROBE_SCORE = 0.7  # of a candidate on few rows, relative to the first one
-MAX_PROBE_HELD_OUT = 1000
 LATE = "skipped: it would exceed the budget"
 PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
 SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
 WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
 MIN_GAIN = 1e-3  # relative, of a further member
 NEAR_TIE = 5e-3  # relative, by which a later candidate must be better to lead
+CLOSE = 0.02  # relative, between one-vs-all on two forms of the rows, for which one-class models try both
 MAX_MEMBERS = 4
 FEW_ROWS_ALPHA = 0.5  # without a search; 1 / (1 + α), the score of the only row, is above ½
 RARITIES = (0.0, 0.1, 0.2, 0.4, 0.8)  # weights of −log propensity, in standard deviations
 WEIGHTS_UNLABELLED = [2.0**power for power in range(-13, 2)]
 FREQUENCY_POWERS = (0.0, 0.15, 0.25, 0.35)
-MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 5000, 500
+MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 50_000, 500  # of rows that get kernel features
+KERNEL_SHARE = 0.5  # of the budget that must be left for them
+ROWS = ("raw", "idf", "kernel")  # forms of the rows
 
 
 class Candidate(NamedTuple):
-    """An unfitted estimator, whether it gets rows with idf weights, and what it takes an absent label for."""
+    """An unfitted estimator, the form of its rows, and what it takes an absent label for.
+
+    A ``labelled`` one learns from the rows with a label only; ``prior`` is the weight of a prior in its fit.
+    """
 
     name: str
     estimator: MultiLabelEstimator
-    idf: bool = False
+    rows: str = "raw"
     absent: str = "no"
+    labelled: bool = False
+    prior: float = 0.0
 
 
 class Scored(NamedTuple):
@@ -71,17 +80,11 @@ class Scored(NamedTuple):
     fitted: MultiLabelEstimator | None = None
 
 
-class TimedFit(NamedTuple):
-    """The seconds and the score of a fit on few rows."""
-
-    seconds: float
-    score: float
-
-
 class Found(NamedTuple):
     """The result of a search: members with weights, the weight of rarity, the table, and the held-out scores.
 
-    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others.
+    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others; ``kernel``
+    is what the kernel features of the rows need, if the search has made any.
     """
 
     members: list[dict[str, Any]]
@@ -89,14 +92,16 @@ class Found(NamedTuple):
     report: list[dict[str, Any]]
     held_out: list[HeldOutPart] | None
     fitted: list[MultiLabelEstimator | None]
+    kernel: Kernel | None = None
 
 
 class AutoLabeler(MultiLabelEstimator):
     """The model for labels of which nothing is known: several methods, compared and blended on held-out rows.
 
     Candidates are ridge regression with a chosen penalty and power of label frequencies, squared hinge one-vs-all,
-    nearest neighbours, :class:`~labelgap.OneClassMFCV`, :class:`~labelgap.FastXML`, and kernel regression if there
-    are few rows and features; sparse rows also weighted by log((1 + n) / (1 + n_w)) + 1 (idf). Some take an absent
+    nearest neighbours, :class:`~labelgap.OneClassMFCV` and :class:`~labelgap.FastXML`, on rows in several forms: as
+    they are; sparse ones also weighted by log((1 + n) / (1 + n_w)) + 1 (idf), with length 1; and those of up to 500
+    features also with features of a Gaussian kernel (:class:`~labelgap.KMeansNystroem`). Some take an absent
     label for a "no" and some for unlabelled. Each one is fitted without some rows and scored on them by the geometric
     mean of P@1, P@3 and P@5, which missing labels lower for all candidates alike (with ``propensity``, a hit counts
     1/p_j). The best one leads; others are added, with weights in units of standard deviations, while the score rises
@@ -124,16 +129,19 @@ class AutoLabeler(MultiLabelEstimator):
     Attributes
     ----------
     members_ : list of dict
-        For each member "method", "parameters", "idf" (whether its rows are weighted) and "weight".
+        For each member "method", "parameters", the form of its "rows" ("raw", "idf" or "kernel"), "labelled" (whether
+        it learns from the rows with a label only), "prior" (the weight of the prior of :meth:`fit`) and "weight".
     models_ : list of estimators
         The fitted members.
     rarity_ : float
         The weight of −log p_j.
     report_ : list of dict
-        All candidates: "candidate", what "absent" means to it, its "score" on held-out rows, "seconds", and its
-        "weight" in the blend, 0 if it is no member; "note" says why there is no score.
+        All candidates: "candidate", what "absent" means to it, its chosen "parameters", its "score" on held-out rows,
+        "seconds", and its "weight" in the blend, 0 if it is no member; "note" says why there is no score.
     idf_ : ndarray of shape (d,), or None
         The weights of the features for members with "idf".
+    kernel_ : dict or None
+        The "landmarks", "whitening" and "gamma" of the features for members with "kernel".
 
     Examples
     --------
@@ -142,7 +150,7 @@ class AutoLabeler(MultiLabelEstimator):
     >>> data = make_low_rank(300, 12, 10, rank=3, random_state=0)
     >>> model = AutoLabeler(random_state=0).fit(data.X, data.Y)
     >>> sorted(model.report_[0])
-    ['absent', 'candidate', 'note', 'score', 'seconds', 'weight']
+    ['absent', 'candidate', 'note', 'parameters', 'score', 'seconds', 'weight']
     """
 
     about = About(
@@ -153,11 +161,14 @@ class AutoLabeler(MultiLabelEstimator):
         predict="as its members",
     )
 
+    chooses_prior = True  # a Tagger then passes the names of labels
+
     members_: list[dict[str, Any]]
     models_: list[MultiLabelEstimator]
     rarity_: float
     report_: list[dict[str, Any]]
     idf_: NDArray | None
+    kernel_: Kernel | None
     offset_: NDArray | None
 
     def __init__(
@@ -185,6 +196,18 @@ class AutoLabeler(MultiLabelEstimator):
         self.dtype = dtype
         self.verbose = verbose
 
+    def fit(
+        self,
+        X: MatrixLike,
+        Y: LabelsLike,
+        observed: MatrixLike | None = None,
+        *,
+        prior: MatrixLike | None = None,
+        calibrate: bool | str = False,
+    ) -> Self:
+        """Choose members and fit them; see :meth:`BinaryRelevance.fit`, whose ``prior`` gets a chosen weight."""
+        return self._fit(X, Y, observed, LinearSide(prior), calibrate=calibrate)
+
     def chosen(self) -> AutoLabeler:
         """Return an unfitted AutoLabeler with the members and weights of this one."""
         return clone(self).set_params(members=self.members_, rarity=self.rarity_)
@@ -198,29 +221,39 @@ class AutoLabeler(MultiLabelEstimator):
         for member in self.members or ():
             make_member(member)._check_parameters()
 
-    def _learn(self, X: Any, labels: Labels) -> None:
+    def _learn(self, X: Any, labels: Labels, side: LinearSide | None = None) -> None:
         deadline = time.perf_counter() + find_budget(self.budget, labels)
         propensity = check_propensity(self.propensity, labels)
+        prior = None if side is None else side.prior
+        prior = BinaryRelevance(loss="squared", dtype=self.dtype)._check_prior(prior, labels.shape[1], X.shape[1])
         idf, seed = compute_idf(X), int(check_random_state(self.random_state).randint(2**31 - 1))
         if self.members is None:
-            search = MemberSearch(X, labels, idf, propensity, deadline, self._member_options(seed), self._kernels())
-            blend = search.run()
+            data = TrainingData(X, labels, idf, prior, propensity)
+            blend = MemberSearch(data, deadline, self._member_options(seed), self._kernels()).run()
         else:
             members = [dict(member) for member in self.members]
             blend = Found(members, float(self.rarity), [], None, [None] * len(members))
-        self.members_, self.rarity_, self.report_, self._held_out, fitted = blend
-        self.idf_ = idf if any(member["idf"] for member in self.members_) else None
+        self.members_, self.rarity_, self.report_, self._held_out, fitted, kernel = blend
+        forms = {member["rows"] for member in self.members_}
+        self.idf_ = idf if "idf" in forms else None
+        self.kernel_ = (kernel or learn_kernel(X, seed)) if "kernel" in forms else None
         self.offset_ = None if propensity is None else (-self.rarity_ * np.log(propensity)).astype(X.dtype)
         self.models_ = []
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
             with scope(f"member {number}"):
-                self.models_.append(model or make_member(member).fit(self._rows_of(member, X), labels))
+                rows = select_rows(labels, member["labelled"])
+                with_prior = prior is not None and member["prior"] > 0
+                options = {"prior": member["prior"] * self._rows_of(member, prior)} if with_prior else {}
+                model = model or make_member(member).fit(self._rows_of(member, X)[rows], labels[rows], **options)
+                self.models_.append(model)
 
     def _member_options(self, seed: int) -> dict[str, Any]:
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
 
     def _rows_of(self, member: dict[str, Any], X: Any) -> Any:
-        return weigh_columns(X, self.idf_) if member["idf"] else X
+        if member["rows"] == "idf":
+            return weigh_columns(X, self.idf_)
+        return X if self.kernel_ is None or member["rows"] == "raw" else add_kernel(X, self.kernel_)
 
     def _scores(self, X: Any) -> Scores:
         kernels, pairs = self._kernels(), list(zip(self.members_, self.models_, strict=True))
@@ -245,9 +278,11 @@ class AutoLabeler(MultiLabelEstimator):
             raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
         if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
             raise ValueError("a member has another number of labels than the model")
-        shape = () if self.idf_ is None else self.idf_.shape
-        if any(member["idf"] for member in self.members_) and shape != (self.n_features_in_,):
-            raise ValueError(f"weights of shape {shape} for {self.n_features_in_} features")
+        forms = {member["rows"] for member in self.members_}
+        for form, weights in (("idf", self.idf_), ("kernel", self.kernel_ and self.kernel_["landmarks"])):
+            shape = () if weights is None else weights.shape
+            if form in forms and (not shape or shape[-1] != self.n_features_in_):
+                raise ValueError(f"{form} weights of shape {shape} for {self.n_features_in_} features")
 
 
 def find_budget(budget: float | None, labels: Labels) -> float:
@@ -274,16 +309,49 @@ def weigh_columns(X: Any, idf: NDArray | None) -> sp.csr_array:
     return sp.csr_array(normalize(rows, copy=False))
 
 
+class Kernel(TypedDict):
+    """What the kernel features of rows need."""
+
+    landmarks: NDArray
+    whitening: NDArray
+    gamma: float
+
+
+def learn_kernel(X: Any, seed: int) -> Kernel:
+    """Return the landmarks of rows."""
+    nystroem = KMeansNystroem(random_state=seed).fit(X.toarray() if sp.issparse(X) else X)
+    return {"landmarks": nystroem.landmarks_, "whitening": nystroem.whitening_, "gamma": nystroem.gamma_}
+
+
+def add_kernel(X: Any, kernel: Kernel) -> NDArray:
+    """Return dense rows followed by their kernel features.
+
+    >>> add_kernel(np.eye(2), learn_kernel(np.eye(2), 0)).shape
+    (2, 4)
+    """
+    nystroem = KMeansNystroem()
+    nystroem.landmarks_, nystroem.whitening_, nystroem.gamma_ = (
+        kernel["landmarks"],
+        kernel["whitening"],
+        kernel["gamma"],
+    )
+    nystroem.n_features_in_ = X.shape[1]
+    return nystroem.transform(X.toarray() if sp.issparse(X) else X)
+
+
 def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
     """Return the unfitted estimator of a member.
 
-    >>> make_member({"method": "LabelKNN", "parameters": {"n_neighbors": 40}, "idf": False, "weight": 1.0})
-    LabelKNN(n_neighbors=40)
+    >>> shared = {"rows": "raw", "labelled": True, "prior": 0.0, "weight": 1.0}
+    >>> make_member({"method": "LabelKNN", "parameters": {}} | shared)
+    LabelKNN()
     """
-    missing = {"method", "parameters", "idf", "weight"} - set(member)
+    missing = {"method", "parameters", "rows", "labelled", "prior", "weight"} - set(member)
     cls = getattr(import_module("labelgap"), str(member.get("method")), None)
-    if missing or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
-        raise ValueError(f"members holds {member!r}; pass dicts with 'method', 'parameters', 'idf' and 'weight'.")
+    if missing or member["rows"] not in ROWS or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
+        raise ValueError(
+            f"members holds {member!r}; pass dicts with 'method', 'parameters', 'rows', 'labelled' and 'weight'."
+        )
     return cls(**member["parameters"])
 
 
@@ -299,87 +367,129 @@ def describe_member(candidate: Candidate, weight: float) -> dict[str, Any]:
     return {
         "method": type(estimator).__name__,
         "parameters": parameters,
-        "idf": candidate.idf,
+        "rows": candidate.rows,
+        "labelled": candidate.labelled,
+        "prior": candidate.prior,
         "weight": float(weight),
     }
+
+
+def select_rows(labels: Labels, labelled: bool, rows: NDArray | None = None) -> NDArray:
+    """Return the rows to learn from: those given, or all, and with ``labelled`` only those with a label.
+
+    >>> select_rows(Labels([[1, 0], [0, 0], [0, 1]]), True)
+    array([0, 2])
+    """
+    rows = np.arange(len(labels)) if rows is None else rows
+    return rows[np.diff(labels.positives.indptr)[rows] > 0] if labelled else rows
+
+
+class TrainingData(NamedTuple):
+    """Validated rows and labels, the idf weights of features, the prior of labels, and propensities, or None."""
+
+    X: Any
+    labels: Labels
+    idf: NDArray | None = None
+    prior: Any = None
+    propensity: NDArray | None = None
 
 
 class MemberSearch:
     """Search for the members of a blend: fit candidates without some rows, score these, and blend greedily."""
 
-    def __init__(
-        self,
-        X: Any,
-        labels: Labels,
-        idf: NDArray | None,
-        propensity: NDArray | None,
-        deadline: float,
-        options: dict[str, Any],
-        kernels: Backend,
-    ) -> None:
-        self.labels, self.deadline, self.options, self.kernels = labels, deadline, options, kernels
+    def __init__(self, data: TrainingData, deadline: float, options: dict[str, Any], kernels: Backend) -> None:
+        self.labels, self.propensity, idf = data.labels, data.propensity, data.idf
+        self.deadline, self.options, self.kernels = deadline, options, kernels
         self.began = time.perf_counter()
-        self.rows = {False: X} if idf is None else {False: X, True: weigh_columns(X, idf)}
-        self.propensity = propensity
+        self.rows, self.priors = {"raw": data.X}, {"raw": data.prior}
+        if idf is not None:
+            self.rows["idf"] = weigh_columns(data.X, idf)
+            self.priors["idf"] = None if data.prior is None else weigh_columns(data.prior, idf)
+        self.kernel: Kernel | None = None
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
-        self.first_scores: dict[int, float] = {}
 
     def run(self) -> Found:
         """Return the members and what was tried."""
-        choices = {idf: self._choose(idf) for idf in self.rows if len(self.labels) >= MIN_SEARCH_ROWS or not idf}
         if len(self.labels) < MIN_SEARCH_ROWS:
-            estimator = choices[False].estimator
+            estimator = self._choose("raw").estimator
             if estimator.get_params().get("loss") == "squared":
                 estimator.set_params(alpha=FEW_ROWS_ALPHA)
             return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None, [None])
         self.folds = self._split()
         self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
-        with progress(None, "AutoLabeler: candidates", 0) as advance:
-            for idf, choice in choices.items():
-                name = "one-vs-all, chosen" + (", idf" if idf else "")
-                self._try(Candidate(name, choice.estimator, idf), required=True)
-                advance(name)
-            scores = [self.judge.score(scored.scores) for scored in self.scored]
-            for candidate in self._list_candidates(scores[-1] > scores[0] * (1 + NEAR_TIE)):
+        with progress(None, "AutoLabeler: candidates", 0) as advance, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # what counts is the score on held-out rows
+            for form in list(self.rows):
+                self._try_chosen(form)
+            self._add_kernel()
+            forms = self._rank_forms()
+            for candidate in self._list_candidates(forms):
                 self._try(candidate)
                 advance(candidate.name)
         return self._blend()
 
-    def _choose(self, idf: bool) -> Choice:
-        share = RIDGE_SHARE * (self.deadline - self.began) * (2 if idf else 1) / len(self.rows)
-        with scope(f"ridge, idf {idf}"):
+    def _try_chosen(self, form: str) -> None:
+        """Try one-vs-all with parameters that are chosen for a form of the rows."""
+        choice = self._choose(form)
+        name = f"one-vs-all, chosen, {form}"
+        self._try(Candidate(name, choice.estimator, form, prior=choice.prior_weight), required=True)
+
+    def _add_kernel(self) -> None:
+        """Try kernel features, if there are few features and enough time."""
+        n, d = self.rows["raw"].shape
+        if n > MAX_KERNEL_ROWS or d > MAX_KERNEL_FEATURES:
+            return
+        if self._seconds_left() > KERNEL_SHARE * (self.deadline - self.began):
+            self.kernel = learn_kernel(self.rows["raw"], self.options["random_state"])
+            self.rows["kernel"] = add_kernel(self.rows["raw"], self.kernel)
+            self._try_chosen("kernel")
+
+    def _rank_forms(self) -> list[str]:
+        """Return the best form of the rows by the scores so far, and those that are nearly as good."""
+        scores = {form: self.judge.score(scored.scores) for form, scored in zip(self.rows, self.scored, strict=True)}
+        best = "raw"
+        for form, score in scores.items():
+            best = form if score > scores[best] * (1 + NEAR_TIE) else best
+        return [best, *(form for form in scores if form != best and scores[form] > scores[best] * (1 - CLOSE))]
+
+    def _choose(self, form: str) -> Choice:
+        share = RIDGE_SHARE * (self.deadline - self.began) / 2
+        with scope(f"ridge, {form}"):
             jobs = self.options["n_jobs"]
-            choice = choose_estimator(self.rows[idf], self.labels, n_jobs=jobs, deadline=self.began + share)
+            until = time.perf_counter() + share
+            prior = self.priors.get(form)
+            choice = choose_estimator(self.rows[form], self.labels, prior=prior, n_jobs=jobs, deadline=until)
         choice.estimator.set_params(dtype=self.options["dtype"])
         return choice
 
     def _split(self) -> list[NDArray]:
         """Return the rows of as few folds as hold enough rows."""
-        n = len(self.labels)
+        n, n_labels = self.labels.shape
         order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, MIN_HELD_OUT))
-        n_folds = min(3, -(-MIN_HELD_OUT // size))
+        wanted = np.clip(MAX_CELLS // n_labels, MIN_HELD_OUT, MAX_HELD_OUT)
+        n_folds = int(min(5, -(-wanted // size)))
         return [np.sort(order[start : start + size]) for start in range(0, n_folds * size, size)]
 
-    def _list_candidates(self, idf: bool) -> Iterator[Candidate]:
-        """Yield further candidates, those that usually help most first."""
-        n, d = self.rows[False].shape
+    def _list_candidates(self, forms: list[str]) -> Iterator[Candidate]:
+        """Yield further candidates, those that usually help most first, on the best form of the rows or on others."""
         jobs = {"n_jobs": self.options["n_jobs"], "dtype": self.options["dtype"]}
         seeded = jobs | {"random_state": self.options["random_state"]}
-        complete = self.labels.complete
+        complete, best = self.labels.complete, forms[0]
         weights, powers = WEIGHTS_UNLABELLED, FREQUENCY_POWERS
         one_class = OneClassMFCV(weights=weights, frequency_powers=powers, metric=self._list_metrics(), **seeded)
-        yield Candidate("one-class", one_class, idf, "unlabelled")
-        yield Candidate("neighbours", LabelKNN(40, **seeded), idf=True in self.rows)
-        if n <= MAX_KERNEL_ROWS and d <= MAX_KERNEL_FEATURES:
-            rank = min(self.labels.shape[1], n)
-            for alpha in (0.1, 1.0):
-                yield Candidate(f"kernel, alpha {alpha:g}", LEML(rank, alpha=alpha, kernel="rbf", **seeded))
+        yield Candidate(f"one-class, {best}", one_class, best, "unlabelled")
+        words = "idf" if "idf" in self.rows else "raw"
+        for count in (40, 100):
+            yield Candidate(f"{count} neighbours, {words}", LabelKNN(count, **seeded), words, labelled=complete)
         if complete:
-            yield Candidate("one-vs-all, squared hinge", BinaryRelevance(propensity=self.propensity, **jobs), idf)
-        elif min(self.labels.shape[1], d) > 1:
-            yield Candidate("low rank", LEML(**seeded), idf)
-        yield Candidate("trees", FastXML(**seeded), False)
+            hinge = BinaryRelevance(propensity=self.propensity, **jobs)
+            yield Candidate(f"one-vs-all, squared hinge, {best}", hinge, best)
+        elif min(self.labels.shape[1], self.rows[best].shape[1]) > 1:
+            yield Candidate(f"low rank, {best}", LEML(**seeded), best)
+        yield Candidate("trees, raw", FastXML(**seeded), labelled=complete)
+        for form in forms[1:]:
+            yield Candidate(f"one-class, {form}", one_class, form, "unlabelled")
 
     def _list_metrics(self) -> list[Any]:
         """Return the metrics of searches: P@1, P@3 and P@5, or PSP@k with propensities."""
@@ -390,13 +500,13 @@ class MemberSearch:
 
     def _try(self, candidate: Candidate, required: bool = False) -> None:
         """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
-        start, note, score = time.perf_counter(), "", float("nan")
+        start, note, score, parameters = time.perf_counter(), "", float("nan"), {}
         try:
             scored = self._fit(candidate, required)
         except ValueError as error:
             scored = f"failed: {error}"
         if isinstance(scored, Scored):
-            score = self.judge.score(scored.scores)
+            score, parameters = self.judge.score(scored.scores), describe_member(scored.candidate, 0.0)["parameters"]
             self.scored.append(scored)
         else:
             note = scored
@@ -404,6 +514,7 @@ class MemberSearch:
             {
                 "candidate": candidate.name,
                 "absent": candidate.absent,
+                "parameters": parameters,
                 "score": score,
                 "seconds": time.perf_counter() - start,
                 "weight": 0.0,
@@ -417,16 +528,22 @@ class MemberSearch:
             return self._search_one_class(candidate)
         if not required and (obstacle := self._find_obstacle(candidate)):
             return obstacle
-        start, blocks, X = time.perf_counter(), [], self.rows[candidate.idf]
+        start, blocks, X = time.perf_counter(), [], self.rows[candidate.rows]
         for number, held_out in enumerate(self.folds):
-            train = np.setdiff1d(np.arange(len(self.labels)), held_out)
+            train = self._rows_without(held_out, candidate)
             with scope(f"{candidate.name}, fold {number}"):
-                model = clone(candidate.estimator).fit(X[train], self.labels[train])
+                model = clone(candidate.estimator).fit(X[train], self.labels[train], **self._fit_options(candidate))
             blocks.append(model._scores(X[held_out]).dense())
             if not required and number == 0 and not self._can_go_on(time.perf_counter() - start):
                 return LATE
         seconds = (time.perf_counter() - start) / len(self.folds)
         return Scored(candidate, np.concatenate(blocks), 1.25 * seconds)
+
+    def _fit_options(self, candidate: Candidate) -> dict[str, Any]:
+        return {"prior": candidate.prior * self.priors[candidate.rows]} if candidate.prior else {}
+
+    def _rows_without(self, held_out: NDArray, candidate: Candidate) -> NDArray:
+        return select_rows(self.labels, candidate.labelled, np.setdiff1d(np.arange(len(self.labels)), held_out))
 
     def _search_one_class(self, candidate: Candidate) -> Scored | str:
         """Search on the folds; the chosen parameters have scores of held-out rows, and a model of all rows."""
@@ -435,35 +552,24 @@ class MemberSearch:
             return LATE
         search = clone(candidate.estimator).set_params(budget=SEARCH_SHARE * left, hold_out=self.folds)
         with scope(candidate.name):
-            search.fit(self.rows[candidate.idf], self.labels)
+            search.fit(self.rows[candidate.rows], self.labels)
         scores = [part.scores.dense() for part in search.held_out_]
         chosen = candidate._replace(estimator=search.chosen())
         return Scored(chosen, np.concatenate(scores), 0.0, search.best_estimator_)
 
     def _find_obstacle(self, candidate: Candidate) -> str:
-        """Return why a candidate is not worth its time, from fits on few rows, or "" if it is.
+        """Return "" if fits on the folds and on all rows are expected to end in time, from a fit on few rows.
 
-        Fits on the folds and on all rows must be expected to end in time, and on few rows the candidate must not be
-        clearly worse than the first one. The first probe also compiles what is not compiled yet; if it promises
-        enough time, there is no second one.
+        The first fit also compiles what is not compiled yet; if it promises enough time, there is no second one.
         """
         if self._seconds_left() < 0.05 * (self.deadline - self.began):
             return LATE
         if len(self.labels) <= MIN_PROBE_ROWS:
             return ""
         for share in (2 * PROBE_SHARE, PROBE_SHARE):
-            probe = self._probe(candidate, share)
-            if probe.score < MIN_PROBE_SCORE * self._probe_first(share):
-                return f"skipped: clearly worse on {len(self.labels) // share} rows"
-            if PROBE_MARGIN * share * probe.seconds * (len(self.folds) + 1) < self._seconds_left():
+            if PROBE_MARGIN * share * self._time_fit(candidate, share) * (len(self.folds) + 1) < self._seconds_left():
                 return ""
         return LATE
-
-    def _probe_first(self, share: int) -> float:
-        """Return the score of the first candidate on few rows."""
-        if share not in self.first_scores:
-            self.first_scores[share] = self._probe(self.scored[0].candidate, share).score
-        return self.first_scores[share]
 
     def _can_go_on(self, seconds: float) -> bool:
         """Return whether the other folds and a fit on all rows are expected to end in time, from the first fold."""
@@ -473,17 +579,14 @@ class MemberSearch:
         """Return the seconds until the deadline, less those of the last fit of all candidates so far."""
         return self.deadline - time.perf_counter() - sum(scored.seconds for scored in self.scored)
 
-    def _probe(self, candidate: Candidate, share: int) -> TimedFit:
-        """Return the seconds and the score of a fit on one of ``share`` rows; the rows of a fold are scored."""
-        n, start, X = len(self.labels), time.perf_counter(), self.rows[candidate.idf]
-        others = np.setdiff1d(np.arange(n), self.folds[0])
-        rows = np.sort(np.random.RandomState(SEED).permutation(others)[: n // share])
+    def _time_fit(self, candidate: Candidate, share: int) -> float:
+        """Return the seconds of a fit on one of ``share`` rows."""
+        start, rows = time.perf_counter(), self._rows_without(self.folds[0], candidate)
+        rows = np.sort(np.random.RandomState(SEED).permutation(rows)[: len(rows) // share])
         with scope(f"{candidate.name}, probe {share}"):
-            model = clone(candidate.estimator).fit(X[rows], self.labels[rows])
-        seconds = time.perf_counter() - start
-        held_out = self.folds[0][:MAX_PROBE_HELD_OUT]
-        judge = Judge(self.labels, [held_out], self.propensity, self.kernels)
-        return TimedFit(seconds, judge.score(model._scores(X[held_out]).dense()))
+            X, options = self.rows[candidate.rows][rows], self._fit_options(candidate)
+            clone(candidate.estimator).fit(X, self.labels[rows], **options)
+        return time.perf_counter() - start
 
     def _blend(self) -> Found:
         """Return the blend: the best candidate, and others while they raise the score."""
@@ -513,7 +616,7 @@ class MemberSearch:
             scored_rows[place]["weight"] = weight
         members = [describe_member(self.scored[place].candidate, weight) for place, weight in weights.items()]
         fitted = [self.scored[place].fitted for place in weights]
-        return Found(members, rarity, self.report, self._part_rows(total), fitted)
+        return Found(members, rarity, self.report, self._part_rows(total), fitted, self.kernel)
 
     def _choose_rarity(self, scores: NDArray, unit: float) -> float:
         if self.propensity is None:
@@ -531,12 +634,17 @@ class MemberSearch:
 
 
 class Judge:
-    """The geometric mean of P@1, P@3 and P@5 on held-out rows, over known cells; a hit counts 1/p of its label."""
+    """The score of candidates on held-out rows, over known cells; a hit counts 1/p of its label.
+
+    It is the geometric mean of P@1, P@3 and P@5. If no row has more than one label, where the first places say
+    little, it is MRR (1 − R) / R: the mean reciprocal rank of the label, and the ranking loss R.
+    """
 
     def __init__(self, labels: Labels, folds: list[NDArray], propensity: NDArray | None, kernels: Backend) -> None:
         parts = [labels[rows] for rows in folds]
         self.kernels = kernels
         self.truth = sp.csr_array(sp.vstack([part.positives for part in parts])).toarray().astype(np.float32)
+        self.one_label = labels.shape[1] > 1 and int(np.diff(labels.positives.indptr).max(initial=0)) == 1
         if propensity is not None:
             self.truth /= propensity.astype(np.float32)
         self.unknown = None
@@ -549,7 +657,17 @@ class Judge:
         """Return the score of the held-out rows' scores."""
         if self.unknown is not None:
             scores = np.where(self.unknown, -np.inf, scores)
+        if self.one_label:
+            return self._score_ranks(scores)
         best, _ = self.kernels.best_in_rows(np.ascontiguousarray(scores), max(self.depths))
         gains = np.take_along_axis(self.truth, best, 1).sum(axis=0, dtype=float).cumsum()
         shares = [gains[k - 1] / (self.n_rows * k) for k in self.depths]
         return float(np.exp(np.mean(np.log(np.maximum(shares, 1e-6)))))
+
+    def _score_ranks(self, scores: NDArray) -> float:
+        rows, labels = np.nonzero(self.truth)
+        own = scores[rows, labels][:, None]
+        ahead = (scores[rows] > own).sum(axis=1) + 0.5 * ((scores[rows] == own).sum(axis=1) - 1)
+        loss = float(np.average(ahead, weights=self.truth[rows, labels])) / (scores.shape[1] - 1)
+        reciprocal = float((self.truth[rows, labels] / (1 + ahead)).sum()) / self.n_rows
+        return reciprocal * (1 - loss) / max(loss, 1e-6)

@@ -333,12 +333,17 @@ class Walk:
                 top = max(top, self.scores[point])
         return max(self.scores, key=self.scores.__getitem__)
 
-    def follow_coarse_ridge(self, start: Point) -> Point:
+    def follow_coarse_ridge(self, start: Point, scanned: int | None = None) -> Point:
         """Follow the ridge on a coarse grid around the start, then ascend on the whole grid; return the best point.
+
+        With ``scanned``, the ridge starts from the best of all values on that axis of the coarse grid.
 
         >>> walk = Walk([20, 30], lambda p, near: -((p[0] - 11) ** 2) - (p[1] - 13) ** 2)
         >>> walk.follow_coarse_ridge((3, 3)), len(walk.scores) < 30
         ((11, 13), True)
+        >>> level = Walk([20, 30], lambda p, near: max(p[1], 9) - (p[0] - 11) ** 2)
+        >>> level.follow_coarse_ridge((3, 3)), level.follow_coarse_ridge((3, 3), scanned=1)
+        ((11, 3), (11, 29))
         """
         axes = [range(i % compute_stride(range(n)), n, compute_stride(range(n))) for i, n in zip(start, self.sizes)]
 
@@ -349,8 +354,18 @@ class Walk:
             return self._visit(refine(point), None if near is None else refine(near))
 
         coarse = Walk([*map(len, axes)], visit)
-        coarse.follow_ridge(tuple(axis.index(i) for axis, i in zip(axes, start, strict=True)), patience=1)
+        first = tuple(axis.index(i) for axis, i in zip(axes, start, strict=True))
+        if scanned is not None:
+            first = coarse._scan(first, scanned)
+        coarse.follow_ridge(first, patience=1)
         return self.coordinate_ascent(max(self.scores, key=self.scores.__getitem__))
+
+    def _scan(self, point: Point, axis: int) -> Point:
+        """Visit all points on a line along an axis, last one first; return the best of them."""
+        line = [(*point[:axis], i, *point[axis + 1 :]) for i in reversed(range(self.sizes[axis]))]
+        for near, place in zip([None, *line], line):
+            self._visit(place, near)
+        return max(line, key=self.scores.__getitem__)
 
     def _visit(self, point: Point, near: Point | None) -> float:
         if point not in self.scores:

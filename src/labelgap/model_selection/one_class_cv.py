@@ -459,7 +459,9 @@ class OneClassMFCV(DelegatingSearch):
         rest = first[n_path:]
         with progress(None, "OneClassMFCV", self.verbose) as advance:
             path_walk = Walk(sizes[:n_path], lambda point, near: fit_warm((*point, *rest), near and (*near, *rest)))
-            Walk(sizes, fit_cold).coordinate_ascent((*path_walk.follow_coarse_ridge(first[:n_path]), *rest))
+            # Without features weak penalties overfit, and their scores are level: ascent alone would stay there.
+            scanned = list(axes).index("alpha") if fitter.splits[0].data.left.is_identity else None
+            Walk(sizes, fit_cold).coordinate_ascent((*path_walk.follow_coarse_ridge(first[:n_path], scanned), *rest))
         return tuple(chosen)
 
     def _check_parameters(self) -> tuple[Metric, ...]:

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from labelgap.estimators import BinaryRelevance, Tagger, as_labels_for
 from labelgap.estimators.calibrating import count_folds
 from labelgap.estimators.completion import CompletionEstimator
+from labelgap.estimators.tagger import name_tags
 from labelgap.model_selection.candidates import (
     TAGGER_PREFIX,
     Axes,
@@ -30,7 +31,7 @@ from labelgap.model_selection.candidates import (
 from labelgap.model_selection.criteria import get_criteria, is_metric_sequence, name_metrics
 from labelgap.model_selection.engine import Budget, EstimatorFoldFitter, Search, clone_with
 from labelgap.model_selection.splits import Fold, split_data
-from labelgap.observations import Labels
+from labelgap.observations import Labels, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import get_runner, progress
 
@@ -213,6 +214,7 @@ def tune(
         Any estimator with ``fit`` and ``decision_function``; it is not changed. A :class:`~labelgap.Tagger` whose
         text parameters are not searched reads each text once.
     X, Y, observed : training data
+        Y may hold lists of tags if the estimator is a :class:`~labelgap.Tagger`.
         As for the estimator's ``fit``; X may be None if the estimator allows it.
     grid : dict of sequences, or a sequence of such dicts, optional
         The candidates, all of which are tried if the budget allows. By default the promising part of the method's own
@@ -263,6 +265,8 @@ def tune(
     time = Budget(budget)
     if isinstance(estimator, Tagger) and estimator.estimator is None:
         estimator = clone_with(estimator, {"estimator": BinaryRelevance()})  # so that its parameters have names
+    if Y is not None and isinstance(estimator, Tagger) and holds_tags(Y):
+        estimator, Y = name_tags(estimator, Y)
     labels = as_labels_for(estimator, Y, observed)
     hold_out = _choose_hold_out(estimator, X, labels) if hold_out == "auto" else hold_out
     plan = _make_plan(estimator, grid)

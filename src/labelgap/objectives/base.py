@@ -319,7 +319,7 @@ def compute_laplacian(S: Any) -> sp.csr_array:
     """
     S = sp.csr_array(S, dtype=float)
     symmetric = sp.csr_array((S + S.T) / 2)
-    symmetric.setdiag(0)
+    symmetric -= sp.diags_array(symmetric.diagonal())
     symmetric.eliminate_zeros()
     return sp.csr_array(sp.diags_array(symmetric.sum(axis=1)) - symmetric)
 

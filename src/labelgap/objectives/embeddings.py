@@ -10,7 +10,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from array_api_compat import is_torch_array
 
-from labelgap.kernels import Backend, CellLoss, factorize, namespace, substitute
+from labelgap.kernels import Backend, CellLoss, add_to_diagonal, cholesky, factorize, namespace, substitute
 from labelgap.losses import CellFunctions, Squared
 from labelgap.objectives.base import Composition, Ridge, Sum
 from labelgap.objectives.cells import KnownCells
@@ -133,7 +133,7 @@ class NormalEquations:
         """Return V, and whether it meets the tolerance."""
         factor, (n, d) = self.find_factor(weight, ridge), self.features.shape
         if factor is not None and d > n:
-            return self.features.t_times(_substitute(factor, R)), True
+            return self.features.t_times(substitute(factor, R)), True
         return self.solve_right(self.features.t_times(R), weight, ridge, start)
 
     def solve_right(
@@ -144,9 +144,9 @@ class NormalEquations:
         if factor is None:
             return self._iterate(right, weight, ridge, start)
         if d <= n:
-            return _substitute(factor, right), True
+            return substitute(factor, right), True
         # (XᵀX + ρI)⁻¹ = (I − Xᵀ (XXᵀ + ρI)⁻¹ X) / ρ
-        inner = _substitute(factor, self.features.times(right) * float(weight))
+        inner = substitute(factor, self.features.times(right) * float(weight))
         return (right - self.features.t_times(inner)) / float(ridge), True
 
     def find_factor(self, weight: float, ridge: float) -> Any:
@@ -163,7 +163,7 @@ class NormalEquations:
             self.gram = self.features.gram() if d <= n else self.features.outer_gram()  # type: ignore[attr-defined]
         system = weight * self.gram
         if not isinstance(system, np.ndarray):
-            system.diagonal().add_(ridge)
+            add_to_diagonal(system, ridge)
             return factorize(system)
         # A ridge below the rounding error of the Gram matrix makes the factor meaningless.
         largest = system.diagonal().max(initial=0)
@@ -171,9 +171,9 @@ class NormalEquations:
             return None
         if self.tol >= ROUGH_TOL and ridge > ROUGH_RIDGE * np.finfo(np.float32).eps * largest:
             system = system.astype(np.float32)  # half the time
-        system.flat[:: len(system) + 1] += ridge
+        add_to_diagonal(system, ridge)
         try:  # the transpose has the memory order that LAPACK can overwrite
-            return scipy.linalg.cho_factor(system.T, lower=True, overwrite_a=True, check_finite=False)
+            return cholesky(system.T)
         except scipy.linalg.LinAlgError:  # the ridge may be below the rounding of float32 features
             return None
 
@@ -208,14 +208,6 @@ class NormalEquations:
             start=start,
         )
         return solution.x, solution.converged
-
-
-def _substitute(factor: Any, R: Array) -> Array:
-    """Solve with a Cholesky factor in its precision; return the type of R."""
-    if not isinstance(R, np.ndarray):
-        return substitute(factor, R)
-    solved = scipy.linalg.cho_solve(factor, R.astype(factor[0].dtype), overwrite_b=True, check_finite=False)
-    return np.ascontiguousarray(solved, R.dtype)
 
 
 class SquaredInsensitive:

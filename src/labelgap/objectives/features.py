@@ -391,19 +391,19 @@ class CoarseProducts:
 
 
 class ProductsOnly:
-    """A matrix without its eigenvectors, which would cost more than a few products."""
+    """A matrix without its eigenvectors, which would cost more than a few products, and perhaps with its sketch."""
 
     is_identity = False
 
-    def __init__(self, features: LinearMap) -> None:
-        self.features, self.shape, self.coarse = features, features.shape, features.coarse
+    def __init__(self, features: LinearMap, *, sketch: bool = False) -> None:
+        self.features, self.shape, self.coarse, self._has_sketch = features, features.shape, features.coarse, sketch
         self.times, self.t_times, self.column_squares = features.times, features.t_times, features.column_squares
 
     def spectrum(self) -> None:
         return None
 
-    def sketch(self) -> None:
-        return None
+    def sketch(self) -> Sketch | None:
+        return self.features.sketch() if self._has_sketch else None
 
 
 @contextmanager

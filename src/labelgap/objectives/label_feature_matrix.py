@@ -11,9 +11,11 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import array_api_compat
 import numpy as np
 import scipy.sparse as sp
 
+from labelgap.kernels import Backend, copy, get_backend, inner, namespace
 from labelgap.losses import Loss
 from labelgap.observations import Labels
 from labelgap.observations.labels import number_cells
@@ -47,6 +49,8 @@ class Completion:
         λ.
     bias : bool
         Whether the labels have a bias, as in MC-b.
+    kernels : Backend, optional
+        The backend of the device of Z; by default the CPU.
 
     >>> from labelgap.losses import Squared
     >>> f = Completion.of([[2.0, np.nan]], Labels([[1]]), Squared(), bias=False)
@@ -63,20 +67,27 @@ class Completion:
         *,
         label_weight: float = 1.0,
         bias: bool = True,
+        kernels: Backend | None = None,
     ) -> None:
+        self.kernels: Any = get_backend() if kernels is None else kernels
         self.n, self.t, self.d = shape
         self.all_labels, self.features, self.loss, self.label_weight = labels, features, loss, label_weight
         self.dtype = features.values.dtype
         self.n_biased = self.t if bias else 0
         self.label_share = self.dtype.type(label_weight / max(1, len(labels.values)))
         self.labels = self._drop_constant_labels(labels) if bias else labels
-        self.targets, self.values = self.labels.values, features.values
+        self.targets, self.values = (self._place(known.values, self.dtype) for known in (self.labels, features))
         rows, self.label_of = np.divmod(self.labels.cells, max(1, self.t))
-        self._label_positions = rows * self.width + self.label_of
+        self._label_positions = self._place(rows * self.width + self.label_of)
         rows, self.feature_of = np.divmod(features.cells, max(1, self.d))
-        self._feature_positions = rows * self.width + self.t + self.feature_of
+        self._feature_positions = self._place(rows * self.width + self.t + self.feature_of)
+        self._biases = self._place(self.label_of), self._place(self.t + self.feature_of)
         self.feature_share = self.dtype.type(1 / max(1, len(self.values)))
-        self._loss_functions = loss.functions(np)
+        self._loss_functions = loss.functions(namespace(self.targets))
+
+    def _place(self, values: Array, dtype: Any = np.int64) -> Array:
+        """Return an array on the device of Z."""
+        return self.kernels.array(values, dtype)
 
     @classmethod
     def of(
@@ -89,16 +100,18 @@ class Completion:
         bias: bool = True,
         dtype: Any = np.float64,
         absent_features: str = "zero",
+        kernels: Backend | None = None,
     ) -> Completion:
         """Return f for features (dense with NaN, or sparse) and labels; without labels it completes the features."""
         features = find_known_features(X, absent_features, dtype)
         n, d = X.shape if sp.issparse(X) else np.shape(X)
         if labels is None:
             no_labels = KnownValues(np.zeros(0, np.int64), np.zeros(0, dtype))
-            return cls((n, 0, d), no_labels, features, loss, label_weight=label_weight, bias=False)
+            return cls((n, 0, d), no_labels, features, loss, label_weight=label_weight, bias=False, kernels=kernels)
         targets = labels.encode(loss.negative, loss.positive, dtype)
         known = KnownValues(number_cells(targets), targets.data)
-        return cls((n, labels.shape[1], d), known, features, loss, label_weight=label_weight, bias=bias)
+        shape = n, labels.shape[1], d
+        return cls(shape, known, features, loss, label_weight=label_weight, bias=bias, kernels=kernels)
 
     @property
     def width(self) -> int:
@@ -111,23 +124,29 @@ class Completion:
 
     def fill_with_zeros(self) -> Array:
         """Return the known values, 0 elsewhere, n×(t+d)."""
-        Z = np.zeros((self.n, self.width), self.dtype)
-        Z.ravel()[self._label_positions], Z.ravel()[self._feature_positions] = self.targets, self.values
+        return self._fill(self.targets, self.values)
+
+    def _fill(self, at_labels: Array, at_features: Array) -> Array:
+        """Return a matrix with these numbers in the known cells, 0 elsewhere."""
+        xp = namespace(at_features)
+        Z = xp.zeros((self.n, self.width), dtype=at_features.dtype, device=array_api_compat.device(at_features))
+        flat = xp.reshape(Z, (-1,))
+        flat[self._label_positions], flat[self._feature_positions] = at_labels, at_features
         return Z
 
     def start(self) -> tuple[Point, float]:
         """Return the rank-1 approximation of the zero-filled matrix with b = 0, and its singular value."""
         largest = find_largest_triplet(self.fill_with_zeros())
-        return Point(largest.product, np.zeros(self.n_biased, self.dtype)), float(largest.values[0])
+        return Point(largest.product, self._place(np.zeros(self.n_biased), self.dtype)), float(largest.values[0])
 
     def matrix(self, point: Point) -> Array:
         """Return A = Z + 1bᵀ, n×(t+d)."""
-        A = point.Z.copy()
+        A = copy(point.Z)
         A[:, : len(point.b)] += point.b
         return A
 
     def decision(self, point: Point) -> Array:
-        """Return the decision values, n×t: A in the label columns minus the threshold of the loss.
+        """Return the decision values, n×t, of a point on the host: A in the label columns minus the loss's threshold.
 
         A label whose known cells have one class has its target in all rows.
         """
@@ -155,17 +174,19 @@ class Completion:
 
     def _scores(self, point: Point) -> tuple[Array, Array]:
         """Return A at the label cells, and A − X at the feature cells."""
-        Z, b = point.Z.ravel(), point.b
+        Z, b = namespace(point.Z).reshape(point.Z, (-1,)), point.b
         scores, residual = Z[self._label_positions], Z[self._feature_positions] - self.values
         if len(b):
-            scores += b[self.label_of]
+            scores += b[self._biases[0]]
         if len(b) > self.t:
-            residual += b[self.t + self.feature_of]
+            residual += b[self._biases[1]]
         return scores, residual
 
     def _value(self, scores: Array, residual: Array) -> float:
-        loss = self._loss_functions.value(self.targets, scores).sum(dtype=float)
-        return float(self.label_share * loss + self.feature_share * 0.5 * np.square(residual).sum(dtype=float))
+        xp = namespace(residual)
+        loss = float(xp.sum(self._loss_functions.value(self.targets, scores), dtype=xp.float64))
+        square = float(xp.sum(residual * residual, dtype=xp.float64))
+        return float(self.label_share) * loss + float(self.feature_share) * 0.5 * square
 
     def value(self, point: Point) -> float:
         """Return f."""
@@ -175,11 +196,9 @@ class Completion:
         """Return f and its gradient."""
         scores, residual = self._scores(point)
         value = self._value(scores, residual)
-        label_gradient = self.label_share * self._loss_functions.gradient(self.targets, scores)
-        residual *= self.feature_share
-        Z = np.zeros((self.n, self.width), self.dtype)
-        Z.ravel()[self._label_positions], Z.ravel()[self._feature_positions] = label_gradient, residual
-        return Slope(value, Z, Z[:, : len(point.b)].sum(0))
+        label_gradient = float(self.label_share) * self._loss_functions.gradient(self.targets, scores)
+        Z = self._fill(label_gradient, float(self.feature_share) * residual)
+        return Slope(value, Z, namespace(Z).sum(Z[:, : len(point.b)], axis=0))
 
     @cached_property
     def steps(self) -> Steps:
@@ -218,9 +237,8 @@ class Completion:
     def center(self) -> CenteredCompletion:
         """Return the same data in the unconstrained form of MC-1."""
         shape = (self.n, self.t, self.d)
-        return CenteredCompletion(
-            shape, self.all_labels, self.features, self.loss, label_weight=self.label_weight, bias=False
-        )
+        options: dict[str, Any] = {"label_weight": self.label_weight, "bias": False, "kernels": self.kernels}
+        return CenteredCompletion(shape, self.all_labels, self.features, self.loss, **options)
 
 
 class CenteredCompletion(Completion):
@@ -263,13 +281,13 @@ class _PricedBiases:
     def model(self, point: Point) -> Slope:
         """Return f plus the price, with the gradient."""
         slope, length = self.smooth.model(point), _length_with_one(point.b)
-        gradient = point.b.dtype.type(self.price / length) * point.b
+        gradient = float(self.price / length) * point.b
         return Slope(slope.value + self.price * length, slope.Z, slope.b + gradient)
 
 
 def _length_with_one(b: Array) -> float:
     """Return √(1 + ‖b‖²)."""
-    return float(np.sqrt(1 + np.square(b, dtype=float).sum()))
+    return (1 + float(inner(b, b))) ** 0.5
 
 
 def find_known_features(X: Any, absent: str, dtype: Any) -> KnownValues:

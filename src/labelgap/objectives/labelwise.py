@@ -9,56 +9,29 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from labelgap.kernels import Backend
+from labelgap.kernels import Backend, CellWeights, column_losses, column_slopes, namespace, read
 from labelgap.kernels.elementwise import CompiledLoss, loss_curvature, loss_gradient, loss_value
 from labelgap.kernels.loops import compiled
 from labelgap.losses import CellFunctions, Loss
+from labelgap.objectives.features import Features
 from labelgap.observations import Labels
-from labelgap.solvers.base import Array, LinearMap
+from labelgap.solvers.base import Array
 from labelgap.solvers.column_newton import ColumnModel, ColumnSolution
 
 MIN_RIDGE = 1e-6  # without a ridge, the logistic loss of one class has no minimum
 N_CONSTANT_STEPS = 50
 
 
-@compiled
-def add_column_values(loss, targets, scores, weights, negative, positive_weights, values):
-    """Add Σ_i weights_i ℓ(targets_ij, scores_ij) over known cells to each column's value, in float64.
-
-    Cells with a target above ``negative`` have the further weight of their column.
-    """
-    for i in range(targets.shape[0]):
-        for j in range(targets.shape[1]):
-            a = np.float64(targets[i, j])
-            if not np.isnan(a):
-                unit = weights[i] * positive_weights[j] if a > negative else weights[i]
-                values[j] += unit * loss_value(loss, a, np.float64(scores[i, j]))
-
-
-@compiled
-def write_column_model(loss, targets, scores, weights, negative, positive_weights, slopes, curvature):
-    """Write ℓ' and ℓ'' of each cell times its weights (see ``add_column_values``), 0 for unknown cells."""
-    for i in range(targets.shape[0]):
-        for j in range(targets.shape[1]):
-            a, b = np.float64(targets[i, j]), np.float64(scores[i, j])
-            if np.isnan(a):
-                slopes[i, j], curvature[i, j] = 0, 0
-            else:
-                unit = scores.dtype.type(weights[i] * positive_weights[j] if a > negative else weights[i])
-                slopes[i, j] = unit * loss_gradient(loss, a, b)
-                curvature[i, j] = unit * loss_curvature(loss, a, b)
-
-
 class LabelwiseObjectives:
     """F_j(w) = Σ over known (i, j) of c_i ℓ(a_ij, x_i·w) + (α/2) ‖w‖² for the labels j of a block.
 
-    ``targets`` (n×m) are the a_ij, NaN for unknown cells; ``weights`` (n) are the c_i, by default 1.
-    ``positive_weights`` (m) also multiply the losses of positives.
+    ``targets`` (n×m) are the a_ij, NaN for unknown cells, on the device of the features; ``weights`` (n) are the
+    c_i, by default 1. ``positive_weights`` (m) also multiply the losses of positives.
     """
 
     def __init__(
         self,
-        features: LinearMap,
+        features: Features,
         loss: Loss,
         targets: Array,
         alpha: float,
@@ -66,38 +39,41 @@ class LabelwiseObjectives:
         positive_weights: Array | None = None,
     ) -> None:
         self.features, self.loss, self.targets, self.alpha = features, loss, targets, alpha
-        self.weights = np.ones(len(targets)) if weights is None else weights
-        self.positive_weights = np.ones(targets.shape[1]) if positive_weights is None else positive_weights
-        self._cell_weights = self.weights, float(loss.negative), self.positive_weights
-        self._compiled_loss = CompiledLoss(loss)
+        n, m = targets.shape
+        self.weights = np.ones(n) if weights is None else weights
+        self.positive_weights = np.ones(m) if positive_weights is None else positive_weights
+        rows, positives = (features.kernels.array(part, np.float64) for part in (self.weights, self.positive_weights))
+        self._cells = loss, targets
+        self._cell_weights = CellWeights(rows, float(loss.negative), positives)
 
     def scores(self, W: Array) -> Array:
         """Return X W."""
         return self.features.times(W)
 
     def values(self, W: Array, scores: Array) -> Array:
-        """Return F of each label."""
-        values = 0.5 * self.alpha * (W * W).sum(0, dtype=float)
-        add_column_values(self._compiled_loss, self.targets, scores, *self._cell_weights, values)
-        return values
+        """Return F of each label, on the host."""
+        xp = namespace(W)
+        penalties = 0.5 * self.alpha * read(xp.sum(W * W, axis=0, dtype=xp.float64))
+        return penalties + column_losses(*self._cells, scores, self._cell_weights)
 
     def model(self, W: Array, scores: Array) -> ColumnModel:
         """Return ∇F, products with ∇²F, and its diagonal for the mean curvature of a label's rows."""
-        slopes, curvature, ridge = np.empty_like(scores), np.empty_like(scores), W.dtype.type(self.alpha)
-        write_column_model(self._compiled_loss, self.targets, scores, *self._cell_weights, slopes, curvature)
-        diagonal = self.features.column_squares() * curvature.mean(0, dtype=float) + self.alpha
+        xp, ridge = namespace(W), float(self.alpha)
+        slopes, curvature = column_slopes(*self._cells, scores, self._cell_weights)
+        means = xp.sum(curvature, axis=0, keepdims=True, dtype=xp.float64) / float(scores.shape[0])
+        diagonal = self.features.column_squares() * means + ridge
 
         def hessp(V: Array) -> Array:
             return self.features.t_times(curvature * self.features.times(V)) + ridge * V
 
-        return ColumnModel(self.features.t_times(slopes) + ridge * W, hessp, diagonal.astype(W.dtype))
+        return ColumnModel(self.features.t_times(slopes) + ridge * W, hessp, xp.astype(diagonal, W.dtype))
 
     def select(self, columns: Array) -> LabelwiseObjectives:
         """Return the objectives of some columns."""
         return LabelwiseObjectives(
             self.features,
             self.loss,
-            np.ascontiguousarray(self.targets[:, columns]),
+            self.features.kernels.array(self.targets[:, columns], self.targets.dtype),
             self.alpha,
             self.weights,
             self.positive_weights[columns],
@@ -109,17 +85,19 @@ class LabelwiseObjectives:
         The many negatives of a label with few positives make its gradient at 0 long, and a constant reduces it; the
         part of the positives is shorter by that share (Lin, Weng and Keerthi 2008).
         """
-        zero = np.zeros((self.features.shape[1], self.targets.shape[1]), self.targets.dtype)
-        gradient = self.model(zero, np.zeros_like(self.targets)).gradient
+        shape = self.features.shape[1], self.targets.shape[1]
+        zero = self.features.kernels.array(np.zeros(shape), self.targets.dtype)
+        gradient = self.model(zero, namespace(zero).zeros_like(self.targets)).gradient
         return compute_goals(gradient, self.targets, self.loss, tol)
 
 
-def compute_goals(gradient: NDArray, targets: NDArray, loss: Loss, tol: float) -> NDArray[np.float64]:
+def compute_goals(gradient: Array, targets: Array, loss: Loss, tol: float) -> NDArray[np.float64]:
     """Return the length of each final gradient from the gradients at w = 0, d×m; see :class:`LabelwiseObjectives`."""
-    known = np.count_nonzero(~np.isnan(targets), axis=0)
-    positive = np.count_nonzero(targets == loss.positive, axis=0)
+    xp = namespace(targets)
+    known = read(xp.sum(xp.astype(~xp.isnan(targets), xp.int64), axis=0))
+    positive = read(xp.sum(xp.astype(targets == loss.positive, xp.int64), axis=0))
     rarer_share = np.maximum(np.minimum(positive, known - positive), 1) / np.maximum(known, 1)
-    return tol * rarer_share * np.sqrt((gradient * gradient).sum(0, dtype=float))
+    return tol * rarer_share * np.sqrt(read(xp.sum(gradient * gradient, axis=0, dtype=xp.float64)))
 
 
 class RowSums:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from labelgap.checkpoints import slot
 from labelgap.kernels import Backend, eigh, exact_gram, factorize, get_backend, get_label_backend, matmul, namespace
+from labelgap.kernels.base import repeat_when_lost
 from labelgap.objectives.base import Composition, Graph, GraphPenalty, Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
 from labelgap.objectives.features import Features, Identity, ProductsOnly, explain_overflow
@@ -27,9 +29,9 @@ from labelgap.runtime import progress
 from labelgap.solvers import TRON, Direct, Fit, GradientDescent, NewtonCG, Solver, Status, alternate
 from labelgap.solvers.base import Array, LinearMap, Objective, Scalar
 from labelgap.solvers.rounds import Rounds
-from labelgap.solvers.spectral import find_right_vectors
+from labelgap.solvers.spectral import OVERSAMPLING, find_right_vectors, orthonormalize
 
-AUTO_PRODUCTS = 20  # of a Newton step, since the other factor still changes
+LABEL_ITERATIONS = 2  # of the start, without features
 SOLVERS: dict[str, Callable[[], Solver]] = {"direct": Direct, "cg": NewtonCG, "tron": TRON, "gd": GradientDescent}
 
 
@@ -88,8 +90,14 @@ class BoundData:
 def bind(
     X: Any, labels: Labels, backend: Backend, dtype: Any, *, constant: bool, side: SideData | None = None
 ) -> BoundData:
-    """Bind validated data to a backend; X is None for rows without features."""
+    """Bind validated data to a backend; X is None for rows without features.
+
+    A backend may have a method ``split``, which returns the one for data of a size.
+    """
     (n, L), side = labels.shape, side or SideData()
+    if hasattr(backend, "split"):
+        known = labels.positives if labels.known is None else labels.known
+        backend = backend.split(known.nnz + (X.nnz if sp.issparse(X) else 0))
     Z, rows, weights = side.label_features, side.row_graph, side.row_weights
     return BoundData(
         backend,
@@ -209,16 +217,8 @@ class Problem:
         return self.cells.quadratic and one_penalty and not self.left_terms and not self.right_terms
 
     def make_solver(self, name: str) -> Solver:
-        """Return the solver of a name; "auto" is direct if it applies, in rounds without eigenvectors.
-
-        Otherwise it is cg, without eigenvectors one step of it for each factor. Rounds of one product would stall: a
-        loss on positives beside a small weight of all other cells needs some twenty products.
-        """
-        if name != "auto":
-            return SOLVERS[name]()
-        if self.exact:
-            return Rounds(Direct())
-        return NewtonCG().limit_products(1, AUTO_PRODUCTS) if self.left.spectrum() is None else NewtonCG()
+        """Return the solver of a name; "auto" is direct if it applies, else cg, in rounds without eigenvectors."""
+        return Rounds(Direct() if self.exact else NewtonCG()) if name == "auto" else SOLVERS[name]()
 
     def without_eigenvectors(self) -> Problem:
         """Return the problem without XᵀX and its eigenvectors, which cost more than a few steps."""
@@ -369,24 +369,35 @@ class Options:
 def start(problem: Problem, k: int, *, init: str, random_state: np.random.RandomState, dtype: Any) -> Fit:
     """Return W = 0 and an H of k columns to start from.
 
-    With init="svd" the columns are the leading right singular vectors of Xᵀ T Z, T the targets; with "random" they
-    are random normal numbers.
+    With init="svd" the columns are about the leading right singular vectors of Xᵀ T Z, T the targets; with "random"
+    they are random normal numbers. Where X has no cheap eigenvectors, its products are the main cost: iterations with
+    T alone then leave one with X.
     """
     left, right, cells, backend = problem.left, problem.right, problem.cells, problem.backend
-    if init == "svd":
-        with explain_overflow(dtype):
-            _, H = find_right_vectors(
-                lambda P: left.t_times(cells.multiply_targets(right.times(P))),
-                lambda P: right.t_times(cells.T.multiply_targets(left.times(P))),
-                right.shape[1],
-                k,
-                random_state=random_state,
-                dtype=np.dtype(dtype),
-                convert=backend.array,
-                draw=backend.normal,
-            )
-    else:
+    if init != "svd":
         H = backend.normal(random_state, (right.shape[1], k), dtype) / k**0.5
+        return Fit(_make_zeros(problem, H), H)
+
+    with explain_overflow(dtype):
+        block = None
+        if left.spectrum() is None and k <= left.shape[0]:
+            width = min(right.shape[1], k + OVERSAMPLING)
+            block = backend.normal(random_state, (right.shape[1], width), dtype)
+            for _ in range(LABEL_ITERATIONS):
+                image = cells.T.multiply_targets(cells.multiply_targets(right.times(block)))
+                block = orthonormalize(right.t_times(image))
+        _, H = find_right_vectors(
+            lambda P: left.t_times(cells.multiply_targets(right.times(P))),
+            lambda P: right.t_times(cells.T.multiply_targets(left.times(P))),
+            right.shape[1],
+            k,
+            random_state=random_state,
+            dtype=np.dtype(dtype),
+            convert=backend.array,
+            draw=backend.normal,
+            n_iter=2 if block is None else 0,
+            first=block,
+        )
     return Fit(_make_zeros(problem, H), H)
 
 
@@ -405,6 +416,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
     after storing the factors. Before the first complete alternation the interrupt is raised at once.
     """
     piece, backend = slot(options.title), problem.backend
+    settle: Callable[[Array], Array] = getattr(backend, "settle", lambda array: array)
     resumable = piece.checkpoint is not None and not options.callbacks  # these would miss earlier alternations
     stored = piece.recall() if resumable else None
     if stored is not None:
@@ -414,6 +426,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
         def report(fit: Fit) -> bool:
             advance(f"F = {fit.history[-1]:.6g}")
+            fit.W = settle(fit.W)
             if resumable:
                 piece.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
             if not options.callbacks:
@@ -424,8 +437,13 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
         try:
             with explain_overflow(options.dtype):
-                solver = options.solver
-                alternate(problem, fit, solver, solver, max_iter=options.max_iter, tol=options.tol, stop=report)
+                solvers = options.solver, options.solver
+                repeat_when_lost(
+                    partial(
+                        alternate, problem, fit, *solvers, max_iter=options.max_iter, tol=options.tol, stop=report
+                    ),
+                    lambda: fit.n_iter,
+                )
         except KeyboardInterrupt as interrupt:
             if not fit.history:
                 raise

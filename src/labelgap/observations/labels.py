@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from labelgap.observations.arguments import LabelsLike, MatrixLike
 
 Absent = Literal["negative", "unknown"]
-_BINARIZER = "sklearn.preprocessing.MultiLabelBinarizer turns sets of tags into 0/1."
+_BINARIZER = "A Tagger takes a list of tags for each row; sklearn's MultiLabelBinarizer turns such lists into 0/1."
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,8 @@ def encode_tags(
     indptr = np.cumsum([0, *map(len, rows)])
     indices = np.array([j for row in rows for j in row], np.int32)
     shape = (len(sets), len(names))
-    return EncodedTags(sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=shape), list(names))
+    plain = [name.item() if isinstance(name, np.generic) else name for name in names]
+    return EncodedTags(sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=shape), plain)
 
 
 def _is_collection(Y: Any) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from labelgap.estimators import MultiLabelEstimator, Tagger, load
+from labelgap.estimators import MultiLabelEstimator, Tagger, load, set_device
 from labelgap.gaps import LabelCooccurrence
 from labelgap.observations import Labels
 from labelgap.persistence import read_header
@@ -148,15 +148,14 @@ class Models(Mapping[str, MultiLabelEstimator]):
         return served
 
 
-def open_models(sources: Sequence[str], *, check: bool = True) -> Models:
+def open_models(sources: Sequence[str], *, check: bool = True, device: str = "auto") -> Models:
     """Load models from PATH or NAME=PATH; their arrays stay memory-mapped, so that processes share them."""
-    named_paths = [split_model_source(source) for source in sources]
-    return Models(
-        [
-            ServedModel(name, load(path, mmap=True, check=check), read_header(path).get("version"))
-            for name, path in named_paths
-        ]
-    )
+    served = []
+    for name, path in map(split_model_source, sources):
+        model = load(path, mmap=True, check=check)
+        set_device(model, device)
+        served.append(ServedModel(name, model, read_header(path).get("version")))
+    return Models(served)
 
 
 def split_model_source(source: str) -> tuple[str, Path]:

@@ -42,6 +42,8 @@ class ServerOptions:
         The port, 0 for a free one, and the number of processes.
     reviews, data : str, optional
         The SQLite file of reviews, and the table of texts to review.
+    device : str
+        The device of predictions.
     """
 
     models: list[str]
@@ -50,6 +52,7 @@ class ServerOptions:
     workers: int = 1
     reviews: str | None = None
     data: str | None = None
+    device: str = "auto"
 
     def to_json(self) -> str:
         """Return the options as JSON."""
@@ -131,7 +134,7 @@ def _share_cores(options: ServerOptions) -> ServerOptions:
     """
     from labelgap.serve.served_models import open_models
 
-    open_models(options.models)
+    open_models(options.models, device=options.device)
     n_threads = options.settings.n_threads or max(1, available_cores() // options.workers)
     return replace(options, settings=replace(options.settings, n_threads=n_threads, max_audit_jobs=0))
 
@@ -161,7 +164,7 @@ def _make_app(options: ServerOptions, *, check: bool) -> Any:
     from labelgap.serve.served_models import open_models
 
     logging.getLogger("uvicorn.error").addFilter(_is_no_client_fault)
-    models = open_models(options.models, check=check)
+    models = open_models(options.models, check=check, device=options.device)
     app = create_app(models, settings=options.settings, extensions=_extensions(options))
     gc.collect()
     gc.freeze()  # these objects stay; traversing them in every collection would delay requests

@@ -191,7 +191,7 @@ def norm(a: Array) -> float:
     return float(inner(a, a)) ** 0.5
 
 
-MAX_RISE = 1e-5  # of F, relative, that rounding of float32 factors can cause
+MAX_RISE = 1e-4  # of F, relative, that rounding of float32 factors can cause where F is small beside its terms
 
 
 class BilinearProblem(Protocol):

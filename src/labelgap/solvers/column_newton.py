@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from labelgap.kernels import copy, namespace, read
 from labelgap.solvers.base import Array
 from labelgap.solvers.linear_systems import conjugate_gradient
 
@@ -30,7 +31,7 @@ class ColumnObjectives(Protocol):
         """Return the scores, with a column for each column of W."""
 
     def values(self, W: Array, scores: Array) -> Array:
-        """Return f_j, float64."""
+        """Return f_j, a NumPy array of float64."""
 
     def model(self, W: Array, scores: Array) -> ColumnModel:
         """Return the second-order models."""
@@ -74,6 +75,8 @@ class ColumnNewton:
     its derivative is at most its l1; other weights keep their sign within a step and stop at 0 when they reach it
     (the orthant-wise method of Andrew and Gao 2007, with Newton's directions). A column converges when its steepest
     descent is at most its entry of ``goals``, or when further progress is below rounding; then it costs nothing.
+
+    Weights and scores stay on their device; each product reads a flag from it, each step a few numbers per column.
     """
 
     max_iter: int = 100
@@ -83,9 +86,9 @@ class ColumnNewton:
     def minimize(
         self, problem: ColumnObjectives, start: Array, goals: Array, l1: Array | float = 0.0
     ) -> ColumnSolution:
-        """Return the minimisers, d×m, from a start; ``l1`` is a number, or one for each row, d×1."""
+        """Return the minimisers, d×m, from a start; ``l1`` is 0, or a number for each row, d×1."""
         m = start.shape[1]
-        solution = ColumnSolution(start.copy(), np.full(m, self.max_iter), np.zeros(m, bool))
+        solution = ColumnSolution(copy(start), np.full(m, self.max_iter), np.zeros(m, bool))
         scores = problem.scores(start)
         state = _ActiveColumns(
             np.arange(m), problem, start, scores, problem.values(start, scores) + _penalty(start, l1)
@@ -99,7 +102,8 @@ class ColumnNewton:
                 state = state.take(np.flatnonzero(active))
                 if len(state.positions) == 0:
                     return solution
-                model, downhill = state.problem.model(state.x, state.scores), downhill[:, active]
+                model = state.problem.model(state.x, state.scores)
+                downhill = downhill[:, np.flatnonzero(active)]
             if iteration == self.max_iter:
                 break
             state, stuck = _descend(state, downhill, self._direction(model, state.x, downhill, l1), l1)
@@ -112,11 +116,9 @@ class ColumnNewton:
 
     def _direction(self, model: ColumnModel, x: Array, downhill: Array, l1: Array | float) -> Array:
         """Return a Newton direction in the free weights that does not oppose their steepest descent."""
-        if not np.any(l1):
-            free: Array = x.dtype.type(1)
-        else:
-            free = ((x != 0) | (downhill != 0)).astype(x.dtype)
-        inverse = free / np.maximum(model.diagonal, np.finfo(x.dtype).tiny)
+        xp = namespace(x)
+        free: Array = xp.astype((x != 0) | (downhill != 0), x.dtype) if np.ndim(l1) else 1.0
+        inverse = free / xp.clip(model.diagonal, float(xp.finfo(x.dtype).smallest_normal))
         direction = conjugate_gradient(
             lambda v: free * model.hessp(v),
             downhill,
@@ -125,7 +127,7 @@ class ColumnNewton:
             blocks="columns",
             precondition=lambda r: r * inverse,
         ).x
-        if np.any(l1):
+        if np.ndim(l1):
             direction[(x == 0) & (direction * downhill < 0)] = 0
         return direction
 
@@ -134,24 +136,24 @@ def _descend(
     state: _ActiveColumns, downhill: Array, direction: Array, l1: Array | float
 ) -> tuple[_ActiveColumns, _ActiveColumns]:
     """Backtrack along the directions; return the columns that moved, and those that cannot."""
-    x, scores, values = state.x.copy(), state.scores.copy(), state.values.copy()
+    x, scores, values, xp = copy(state.x), copy(state.scores), state.values.copy(), namespace(state.x)
     stuck: list[Array] = []
     pending, length = np.arange(len(state.positions)), 1.0
-    signs: Array = np.where(state.x != 0, np.sign(state.x), np.sign(downhill)) if np.any(l1) else None
+    signs: Array = xp.where(state.x != 0, xp.sign(state.x), xp.sign(downhill)) if np.ndim(l1) else None
     while len(pending) and length >= MIN_STEP:
         part = state.problem if len(pending) == len(state.positions) else state.problem.select(pending)
-        trial = state.x[:, pending] + x.dtype.type(length) * direction[:, pending]
+        trial = state.x[:, pending] + length * direction[:, pending]
         if signs is not None:
             trial[trial * signs[:, pending] <= 0] = 0
         trial_scores = part.scores(trial)
         value = part.values(trial, trial_scores) + _penalty(trial, l1)
-        predicted = (downhill[:, pending] * (trial - state.x[:, pending])).sum(0, dtype=float)
+        predicted = _sum_columns(downhill[:, pending] * (trial - state.x[:, pending]))
         good = value <= state.values[pending] - MIN_DECREASE_SHARE * predicted
-        hidden = predicted <= np.finfo(x.dtype).eps * np.abs(state.values[pending])
+        hidden = predicted <= float(xp.finfo(x.dtype).eps) * np.abs(state.values[pending])
         stuck.append(pending[hidden])
         good &= ~hidden
-        done = pending[good]
-        x[:, done], scores[:, done], values[done] = trial[:, good], trial_scores[:, good], value[good]
+        done, columns = pending[good], np.flatnonzero(good)
+        x[:, done], scores[:, done], values[done] = trial[:, columns], trial_scores[:, columns], value[columns]
         pending, length = pending[~good & ~hidden], length / 2
     stopped = np.concatenate([*stuck, pending])
     moved = _ActiveColumns(state.positions, state.problem, x, scores, values)
@@ -170,18 +172,25 @@ def _steepest_descent(gradient: Array, x: Array, l1: Array | float) -> Array:
     """Return the steepest descent of f + l1 |w|, whose length is its slope.
 
     >>> gradient, x = np.array([[3.0], [-3.0], [-0.5], [0.5]]), np.array([[0.0], [1.0], [0.0], [-1.0]])
-    >>> _steepest_descent(gradient, x, 1.0).ravel()
+    >>> _steepest_descent(gradient, x, np.ones((4, 1))).ravel()
     array([-2. ,  2. ,  0. ,  0.5])
     """
-    if not np.any(l1):
+    if not np.ndim(l1):
         return -gradient
-    at_zero = -np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0)
-    return np.where(x == 0, at_zero, -gradient - l1 * np.sign(x)).astype(x.dtype)
+    xp = namespace(x)
+    at_zero = -xp.sign(gradient) * xp.clip(xp.abs(gradient) - l1, 0)
+    return xp.where(x == 0, at_zero, -gradient - l1 * xp.sign(x))
 
 
 def _penalty(x: Array, l1: Array | float) -> Array:
-    return (l1 * np.abs(x)).sum(0, dtype=float) if np.any(l1) else 0.0
+    return _sum_columns(l1 * namespace(x).abs(x)) if np.ndim(l1) else 0.0
 
 
 def _norms(columns: Array) -> Array:
-    return np.sqrt((columns * columns).sum(0, dtype=float))
+    return np.sqrt(_sum_columns(columns * columns))
+
+
+def _sum_columns(values: Array) -> Array:
+    """Return the sum of each column, on the host."""
+    xp = namespace(values)
+    return read(xp.sum(values, axis=0, dtype=xp.float64))

@@ -149,11 +149,11 @@ def follow_path(
 
 def _step(penalty: Penalty, point: Point, slope: Slope, steps: Steps, mu: float) -> tuple[Point, Proximal]:
     """Take a gradient step and apply the proximal operator."""
-    number, forward = point.Z.dtype.type, slope.Z
-    forward *= number(-steps.Z)
+    forward = slope.Z
+    forward *= float(-steps.Z)
     forward += point.Z
     shrunk = penalty.prox(forward, steps.Z * mu)
-    return Point(shrunk.x, point.b - number(steps.b) * slope.b), shrunk
+    return Point(shrunk.x, point.b - float(steps.b) * slope.b), shrunk
 
 
 class ProblemBatch(Protocol):
@@ -298,7 +298,7 @@ class Accelerated:
 def _extrapolate(last: Point, current: Point, weight: float) -> tuple[Point, float]:
     """Return the point beyond the current one, as seen from the last one, and the next momentum weight."""
     next_weight = (1 + (1 + 4 * weight**2) ** 0.5) / 2
-    factor = current.Z.dtype.type((weight - 1) / next_weight)
+    factor = float((weight - 1) / next_weight)
     if not factor:
         return current, next_weight
     Z = current.Z - last.Z

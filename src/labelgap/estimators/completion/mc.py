@@ -23,6 +23,7 @@ from labelgap.estimators.completion.completion_path import (
 )
 from labelgap.estimators.parameters import check_choice, check_number
 from labelgap.estimators.scores import FactorScores
+from labelgap.kernels import get_backend
 from labelgap.losses import Loss, get_loss
 from labelgap.objectives.factored import append_constant
 from labelgap.objectives.label_feature_matrix import Completion
@@ -30,6 +31,7 @@ from labelgap.observations import Labels
 from labelgap.observations.arguments import MatrixLike
 from labelgap.runtime import progress, threads
 from labelgap.solvers import Fit, Status
+from labelgap.solvers.fpc import Point
 
 MAX_DENSE_CELLS = 50_000_000  # of Z; with more, "auto" solves for factors
 DEFAULT_COMPONENTS = 100
@@ -39,6 +41,7 @@ class CompletionEstimator(MultiLabelEstimator):
     """Base class of MC1 and MCb: labels and features are one matrix Z of low rank that is known in some cells."""
 
     _constant: bool  # whether Z has a constant column
+    _uses_device = True
 
     row_factors_: NDArray
     label_factors_: NDArray
@@ -99,7 +102,7 @@ class CompletionEstimator(MultiLabelEstimator):
         X = self._check_rows(X)
         with threads(self.n_jobs):
             W = self._row_space().embed(X, self.absent_features)
-            completed = self._kernels().matmul(W, self.feature_factors_.T)
+            completed = get_backend().matmul(W, self.feature_factors_.T)
         return KnownCellsOfRows(X, self.absent_features).copy_into(completed)
 
     @property
@@ -115,7 +118,7 @@ class CompletionEstimator(MultiLabelEstimator):
     @property
     def features_(self) -> NDArray:
         """The feature columns of Z, n×d: completed where X is unknown, smoothed where it is known."""
-        return self._kernels().matmul(self.row_factors_, self.feature_factors_.T)
+        return get_backend().matmul(self.row_factors_, self.feature_factors_.T)
 
     def _check_parameters(self) -> None:
         self._check_common()
@@ -133,7 +136,9 @@ class CompletionEstimator(MultiLabelEstimator):
                 raise ValueError(f"{name}={getattr(self, name)!r} is out of range; pass a number {range_}.")
 
     def _problem(self, X: Any, labels: Labels) -> Completion:
-        """Return the smooth part of the objective on validated data."""
+        """Return the smooth part of the objective on validated data; with the factored solver, on the CPU."""
+        n_cells = labels.shape[0] * (labels.shape[1] + X.shape[1])
+        factored = self.solver == "factored" or (self.solver == "auto" and n_cells > MAX_DENSE_CELLS)
         return Completion.of(
             X,
             labels,
@@ -142,6 +147,7 @@ class CompletionEstimator(MultiLabelEstimator):
             bias=not self._constant,
             dtype=np.dtype(self.dtype).type,
             absent_features=self.absent_features,
+            kernels=get_backend() if factored else self._part_kernels(),
         )
 
     def _solve(self, problem: Completion) -> CompletionFit:
@@ -166,8 +172,9 @@ class CompletionEstimator(MultiLabelEstimator):
                 path.append(record_stage(stage))
                 advance(f"μ = {stage.mu:.3g}, F = {stage.value:.6g}, rank {stage.rank}")
         assert stage is not None
-        W, H = factorize(stage.point, self._constant)
-        b = np.zeros(problem.t, W.dtype) if self._constant else stage.point.b
+        point = Point(*map(problem.kernels.to_numpy, stage.point))
+        W, H = factorize(point, self._constant)
+        b = np.zeros(problem.t, W.dtype) if self._constant else point.b
         return CompletionFit(W, H, b, W.shape[1], stage.history, stage.status.value, path)
 
     def _solve_factored(self, problem: Completion) -> CompletionFit:
@@ -183,7 +190,7 @@ class CompletionEstimator(MultiLabelEstimator):
                 float(self.mu),
                 min(k, problem.n, problem.width),
                 constant=self._constant,
-                kernels=self._kernels(),
+                kernels=problem.kernels,
                 random_state=self.random_state,
                 tol=float(self.tol),
                 max_iter=self.max_iter,
@@ -222,11 +229,11 @@ class CompletionEstimator(MultiLabelEstimator):
         return append_constant(self._row_space().embed(X, self.absent_features), 1.0)
 
     def _scores(self, X: Any) -> FactorScores:
-        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, self._kernels())
+        return FactorScores(self._embed(X), self.label_factors_, self.threshold_, get_backend())
 
     def _training_scores(self) -> FactorScores:
         rows = append_constant(self.row_factors_, 1.0)
-        return FactorScores(rows, self.label_factors_, self.threshold_, self._kernels())
+        return FactorScores(rows, self.label_factors_, self.threshold_, get_backend())
 
     def _check_loaded(self) -> None:
         k = self.row_factors_.shape[1]
@@ -286,8 +293,8 @@ class MCb(CompletionEstimator):
         Seed of the start of "factored"; the other solvers are deterministic.
     n_jobs, verbose
         As in :class:`~labelgap.LEML`.
-    device : str, default="auto"
-        Deprecated; has no effect.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        As in :class:`~labelgap.LEML`; the solver "factored" runs on the CPU.
     dtype : {"float32", "float64"}, default="float64"
         The precision of Z.
 
@@ -366,8 +373,8 @@ class MC1(CompletionEstimator):
         As in :class:`~labelgap.MCb`.
     absent, absent_features, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.MCb`.
-    device : str, default="auto"
-        Deprecated; has no effect.
+    device : {"auto", "cpu", "cuda"}, default="auto"
+        As in :class:`~labelgap.LEML`; the solver "factored" runs on the CPU.
 
     Attributes
     ----------

@@ -75,7 +75,8 @@ def retrain(data: ReviewData, reviews: Sequence[Review], seed: int = 0, n_folds:
                     _evaluate(model, data.texts, reviewed, held_out, cells, hits[side], scores[side])
                 advance(title)
         with progress(None, "all documents", 0):
-            options = {"calibrate": True} if hasattr(data.model, "calibration_") else {}
+            calibration = getattr(data.model, "calibration_", None)
+            options = {} if calibration is None else {"calibrate": calibration.aim}
             model = clone_with_seed(clone(data.model), seed).fit(data.texts, reviewed, **options)
         advance("all documents")
     if hasattr(data.model, "columns_"):
