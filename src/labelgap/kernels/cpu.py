@@ -156,7 +156,7 @@ def _split_work(work: NDArray, n_ranges: int) -> list[int]:
 
 
 def _split_evenly(n: int, n_ranges: int) -> list[int]:
-    return np.unique(np.linspace(0, n, n_ranges + 1).astype(int)).tolist()
+    return sorted({n * i // n_ranges for i in range(n_ranges + 1)})
 
 
 def _split_cells(n: int, cells_per_row: int) -> list[int]:
