@@ -173,8 +173,10 @@ class Rounds:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
         point, self._point = self._point, None
         if point is not None and point.W is W:
-            left = problem.left  # the rounding of coarse products would add up
-            return point._replace(W=copy(W), B=point.B if left.coarse is left else left.times(W))
+            S, XS, left = point.S, point.XS, problem.left
+            B = point.B if left.coarse is left else None  # the rounding of coarse products would add up
+            del point
+            return _Position(copy(W), left.times(W) if B is None else B, S, XS)
         B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
         return _Position(copy(W), B)
 
