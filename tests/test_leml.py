@@ -70,12 +70,29 @@ def test_rounds_descend_to_a_minimum_as_low_as_that_of_half_steps(loss, gaps, ra
     assert np.abs(gradient).max() <= 0.02
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_steps_that_are_too_long_are_shortened(loss, gaps, monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    X, Y = regression(n=80, seed=5)
+    both = problem(sp.csr_array(X), hide_cells(Y, 0.6, random_state=0) if gaps else Labels(Y), loss, 0.5)
+    histories = {}
+    for length in (1.4, 300.0):
+        solver = both.make_solver("auto")
+        solver._length = length
+        fit = start(both, 4, init="svd", random_state=np.random.RandomState(0), dtype=np.float64)
+        before = float(both.value(fit.W, fit.H))
+        histories[length] = [before, *solve(both, fit, Options(solver, 40, 1e-7)).history]
+        assert np.all(np.diff(histories[length]) <= 1e-9 * before)
+    assert histories[300.0][-1] == pytest.approx(histories[1.4][-1], rel=0.05)  # F has several minima
+
+
 def test_rounds_take_a_fraction_of_the_products(monkeypatch):
     """Few rounds reach what half steps of a dozen products reach."""
     monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
     X, Y = make_sparse_multilabel(600, 200, 50, 20, 3, random_state=0)
     products, plain = [], Features.t_times
-    monkeypatch.setattr(Features, "t_times", lambda self, B: products.append(1) or plain(self, B))
+    monkeypatch.setattr(Features, "t_times", lambda self, *B: products.append(1) or plain(self, *B))
     counts = {}
     for solver in ("direct", "auto"):
         both = problem(X, Labels(Y), "squared", 0.1)

@@ -104,6 +104,9 @@ class Backend(Protocol):
         The product has the type of B. A solver that uses it computes its residuals from B itself.
         """
 
+    def compact(self, B: Any) -> Any:
+        """Return B, or a copy that takes less memory, for arithmetic that needs few digits."""
+
     def to_numpy(self, array: Any) -> Any:
         """Return an array as a NumPy array."""
 

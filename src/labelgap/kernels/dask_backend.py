@@ -293,6 +293,8 @@ class WorkerBackend:
     def coarse(self, B: Any) -> Any:
         return B
 
+    compact = coarse
+
     def to_numpy(self, array: Any) -> Any:
         return array.result() if isinstance(array, RemoteArray) else array
 

@@ -215,6 +215,8 @@ class TorchBackend(ArrayBackend):
         padded[:, :k] = B
         return padded[:, :k]
 
+    compact = coarse
+
     def prepare(self, matrix: Any, dtype: Any) -> TorchCSR:  # type: ignore[override]
         if isinstance(matrix, TorchCSR):
             return TorchCSR(matrix.indptr, matrix.indices, matrix.data.to(self._dtype(dtype)), matrix.shape)
