@@ -305,10 +305,10 @@ class Costs(NamedTuple):
     """
 
     rounds: int = 3
-    left: int = 7
+    left: int = 8
     right: int = 6
-    tasks: int = 104
-    waits: int = 19
+    tasks: int = 125
+    waits: int = 22
     rate: float = 1.35e9
     bandwidth: float = 1.25e9
     task: float = 0.0005
