@@ -71,11 +71,12 @@ def test_products_that_meet_the_factor_in_parts(order, dtype, monkeypatch):
     before = P.indptr.copy()
     close(cpu.spmm(P, H), reference.spmm(R, H), dtype)
     close(cpu.spmm_t(P, B), reference.spmm_t(R, B), dtype)
+    close(cpu.gram(P), reference.gram(R), dtype)
     np.testing.assert_array_equal(P.indptr, before)
 
 
 @pytest.mark.parametrize("dtype", PRECISION)
-@pytest.mark.parametrize("shape", [(3000, 60, 40), (1100, 1500, 8), (7, 5, 3), (0, 4, 4)], ids=str)
+@pytest.mark.parametrize("shape", [(3000, 60, 40), (1100, 1500, 8), (20, 60, 900), (7, 5, 3), (0, 4, 4)], ids=str)
 def test_dense_products(shape, dtype, monkeypatch):
     monkeypatch.setattr(cpu, "MIN_SHARED_PRODUCT", 1 << 10)
     n, m, k = shape

@@ -226,11 +226,11 @@ def test_all_cells_are_never_held_at_once(loss, monkeypatch):
     """Every n×L product is of a block: none is larger than the block size."""
     X, Y = regression(n=400, L=30, d=5, seed=7)
     monkeypatch.setattr(cpu, "MAX_BLOCK_BYTES", 30 * 8 * 20)
-    whole = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
+    whole = LEML(3, loss=loss, dtype="float64", random_state=0, device="cpu").fit(X, Y)
     sizes = []
     plain = cpu._sum_over_block
     monkeypatch.setattr(cpu, "_sum_over_block", lambda *a: (sizes.append(a[-2].size), plain(*a))[1])
-    again = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
+    again = LEML(3, loss=loss, dtype="float64", random_state=0, device="cpu").fit(X, Y)
     assert len(sizes) > 20
     assert max(sizes) <= max(30, 400) * 20
     np.testing.assert_allclose(again.label_factors_, whole.label_factors_)

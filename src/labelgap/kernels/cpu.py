@@ -170,7 +170,7 @@ def _split_work(work: NDArray, n_ranges: int) -> list[int]:
 
 
 def _split_evenly(n: int, n_ranges: int) -> list[int]:
-    return np.unique(np.linspace(0, n, n_ranges + 1).astype(int)).tolist()
+    return sorted({n * i // n_ranges for i in range(n_ranges + 1)})
 
 
 def _split_cells(n: int, cells_per_row: int) -> list[int]:
@@ -215,15 +215,24 @@ def spmm_t(A: CSR, B: NDArray) -> NDArray:
 
 
 def matmul(A: NDArray, B: NDArray) -> NDArray:
-    """Return A B, computed in row ranges on our own threads.
+    """Return A B, computed in ranges of the longer side of the result on our own threads.
 
-    Threads of BLAS wait for their next call in a busy loop, which takes the cores from our compiled loops.
+    Threads of BLAS wait for their next call in a busy loop, which takes the cores from our compiled loops. In each
+    range BLAS copies the factor that all ranges share; ranges of the longer side copy the smaller one.
     """
     work = A.shape[0] * A.shape[1] * B.shape[1]
     if work < MIN_SHARED_PRODUCT:
         return A @ B
     out = make_empty((A.shape[0], B.shape[1]), np.result_type(A, B))
-    map_ranges(lambda start, stop: np.matmul(A[start:stop], B, out=out[start:stop]), _product_chunks(len(A), work))
+
+    def multiply_rows(start: int, stop: int) -> None:
+        np.matmul(A[start:stop], B, out=out[start:stop])
+
+    def multiply_columns(start: int, stop: int) -> None:
+        np.matmul(A, B[:, start:stop], out=out[:, start:stop])
+
+    multiply = multiply_rows if out.shape[0] >= out.shape[1] else multiply_columns
+    map_ranges(multiply, _product_chunks(max(out.shape), work))
     return out
 
 
@@ -320,7 +329,13 @@ def gram(B: NDArray | CSR) -> NDArray:
         return matmul_t(B, B)
     out = np.zeros((B.shape[1], B.shape[1]))
     mean_row = max(1, B.nnz // max(1, B.shape[0]))
-    map_ranges(partial(loops.gram_rows, *B.T.arrays, *B.arrays, out), B.T.ranges(mean_row))
+    ordered = B if B.matrix().has_sorted_indices else B.T.T
+    map_ranges(partial(loops.gram_rows, *B.T.arrays, *ordered.arrays, out), B.T.ranges(mean_row))
+    for start in range(0, len(out), GRAM_BLOCK_ROWS):  # the other half
+        block = out[start : start + GRAM_BLOCK_ROWS]
+        out[:start, start : start + len(block)] = block[:, :start].T
+        square = block[:, start : start + len(block)]
+        square += np.tril(square, -1).T
     return out
 
 

@@ -152,12 +152,14 @@ def dot(x, y, start, stop):
 
 @compiled
 def gram_rows(t_indptr, t_indices, t_data, indptr, indices, data, out, start, stop):
-    """Write rows of AᵀA: row f sums the rows of A that have feature f."""
+    """Write rows of AᵀA up to the diagonal; row f sums the rows of A that have feature f, which must be in order."""
     for f in range(start, stop):
         row = out[f]
         for p in range(t_indptr[f], t_indptr[f + 1]):
             v, i = t_data[p], t_indices[p]
             for q in range(indptr[i], indptr[i + 1]):
+                if indices[q] > f:
+                    break
                 row[indices[q]] += v * data[q]
 
 
