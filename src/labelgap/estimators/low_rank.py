@@ -25,7 +25,7 @@ from labelgap.kernels import Backend
 from labelgap.kernels.base import repeat_when_lost
 from labelgap.objectives.base import check_graph
 from labelgap.objectives.cells import Weights
-from labelgap.objectives.features import Features, ProductsOnly, explain_overflow
+from labelgap.objectives.features import Features, explain_overflow
 from labelgap.objectives.problem import BoundData, Iteration, Options, Problem, SideData, is_nonzero, solve, start
 from labelgap.objectives.update import Memory, PreviousFit, make_memory, update, update_with_past
 from labelgap.observations import Labels
@@ -36,7 +36,6 @@ from labelgap.solvers import Fit, Status
 DEFAULT_COMPONENTS = 100
 MAX_ASYMMETRY = 1e-6  # difference of the two weights of an edge, as a share of the largest weight
 MAX_UPDATE_ALTERNATIONS = 3
-MAX_PRODUCTS = 4, 10  # Newton steps of a half step without eigenvectors, and products of a step: H changes anyway
 
 
 class LowRankModel(Protocol):
@@ -107,11 +106,8 @@ def start_factors(model: LowRankModel, problem: Problem) -> Fit:
 
 def solver_options(model: LowRankModel, problem: Problem, max_iter: int | None = None) -> Options:
     """Return the solver options that the parameters define for a problem."""
-    solver = problem.make_solver(model.solver)
-    if model.solver == "auto" and isinstance(problem.left, ProductsOnly):
-        solver = solver.limit_products(*MAX_PRODUCTS)
     return Options(
-        solver,
+        problem.make_solver(model.solver),
         model.max_iter if max_iter is None else max_iter,
         model.tol,
         model.dtype,

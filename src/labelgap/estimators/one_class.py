@@ -524,7 +524,7 @@ class OneClassMF(MultiLabelEstimator):
         )
         if self.precompute is True or problem.exact or not has_slow_eigenvectors(left):
             return problem
-        return replace(problem, left=ProductsOnly(left), precompute=False)
+        return replace(problem, left=ProductsOnly(left, sketch=True), precompute=False)
 
     def _scale_labels(self, labels: Labels) -> Any:
         """Return the factor ((f_j + 1) / m)^r of each label, an L×1 array, or 1 without a power."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from labelgap.kernels import Backend, combine, exact_gram, namespace
+from labelgap.kernels import Backend, column_totals, combine, exact_gram, namespace
 from labelgap.kernels.base import CellLoss
 from labelgap.losses import Loss
 from labelgap.objectives.base import Quadratic, Sum
@@ -30,6 +30,8 @@ from labelgap.solvers.base import (
     Scalar,
     inner,
 )
+
+MAX_OFF_DIAGONAL = 16  # of a matrix that counts as diagonal, in units of rounding
 
 
 class CellObjective(Objective, Protocol):
@@ -305,8 +307,19 @@ def _to_float64(array: Array) -> Array:
 
 def _sum_rows(B: Array, weights: Array | float) -> Array:
     """Return Σ_i w_i b_i, float64, (1, k)."""
+    if np.ndim(weights) == 0:
+        return weights * column_totals(B)
     xp = namespace(B)
     return xp.sum(weights * B, axis=0, keepdims=True, dtype=xp.float64)
+
+
+def _get_diagonal(M: Array) -> Array | None:
+    """Return the diagonal of a positive semidefinite M, (1, k), or None if there is more than rounding beside it."""
+    xp = namespace(M)
+    diagonal = xp.linalg.diagonal(M)
+    bounds = MAX_OFF_DIAGONAL * xp.finfo(M.dtype).eps * xp.sqrt(diagonal[:, None] * diagonal[None, :])
+    unit = xp.eye(M.shape[0], dtype=M.dtype, device=getattr(M, "device", None))
+    return diagonal[None, :] if bool(xp.all(xp.abs(M - M * unit) <= bounds)) else None
 
 
 def _sum_weights(weights: Array | float, count: int) -> Scalar:
@@ -326,9 +339,14 @@ class _AllSquaresObjective(Quadratic):
     separable = True
 
     def __init__(self, cells: AllCellsSquared, H: Array) -> None:
-        self.cells, self.H, self.p, self.R = cells, H, cells.weights.rows, cells.multiply_targets(H)
+        self.cells, self.H, self.p = cells, H, cells.weights.rows
         self.exact_M = exact_gram(H, cells.weights.columns)  # float64, for values
         self.M = namespace(self.exact_M).astype(self.exact_M, H.dtype)
+
+    @cached_property
+    def R(self) -> Array:
+        """R, computed when it is first used."""
+        return self.cells.multiply_targets(self.H)
 
     def curvature(self, B: Array) -> Kronecker:
         """Return the Hessian, which is the same at every B."""
@@ -338,23 +356,36 @@ class _AllSquaresObjective(Quadratic):
         exact = exact_gram(B, self.p)
         return 0.5 * self.cells.squares - self._multiply_targets(B) + 0.5 * inner(exact, self.exact_M)
 
+    @property
+    def _has_constant_rows(self) -> bool:
+        """Whether all targets are ā ≠ 0, so that R is p times one row."""
+        return not self.cells.positives.nnz and self.cells.levels[0] != 0
+
     def _multiply_targets(self, B: Array) -> Scalar:
         """Return ⟨B, R⟩. If all targets are ā, that is ā ⟨Bᵀp, Hᵀq⟩, whose sums over rows are float64 here.
 
         Rounding of R would be larger than F if nearly all of many cells fit their target.
         """
-        low = self.cells.levels[0]
-        if self.cells.positives.nnz or not low:
+        if not self._has_constant_rows:
             return inner(B, self.R)
-        return low * inner(_sum_rows(B, self.p), _sum_rows(self.H, self.cells.weights.columns))
+        return self.cells.levels[0] * inner(_sum_rows(B, self.p), _sum_rows(self.H, self.cells.weights.columns))
 
     def model(self, B: Array) -> Model:
-        return self.expand(B)._replace(value=self.value(B))
+        gradient = combine(self._multiply(B), 1.0, self.R, -1.0)
+        return Model(self.value(B), gradient, self._multiply, self.curvature(B), RowHessians(0.0, self.M, self.p))
 
     def expand(self, B: Array) -> Model:
-        """Return the model without its value, which would take a pass of its own."""
-        gradient = combine(self._multiply(B), 1.0, self.R, -1.0)
-        return Model(np.nan, gradient, self._multiply, self.curvature(B), RowHessians(0.0, self.M, self.p))
+        """Return the model without its value, which would take a pass of its own, and with few arrays of B's size."""
+        diagonal = _get_diagonal(self.M)
+        if self._has_constant_rows and np.ndim(self.p) == 0:
+            product = self._multiply(B) if diagonal is None else B * (self.p * diagonal)
+            row = self.cells.levels[0] * self.p * _sum_rows(self.H, self.cells.weights.columns)
+            gradient = combine(product, 1.0, namespace(row).astype(row, self.H.dtype), -1.0)
+        elif diagonal is None:
+            gradient = combine(self.cells.multiply_targets(self.H), -1.0, self._multiply(B), 1.0)
+        else:
+            gradient = combine(self.cells.multiply_targets(self.H), -1.0, B, diagonal, self.p)
+        return Model(np.nan, gradient, self._multiply, self.curvature(B))
 
     def _multiply(self, S: Array) -> Array:
         image = self.cells.kernels.matmul(S, self.M)

@@ -29,9 +29,9 @@ from labelgap.runtime import progress
 from labelgap.solvers import TRON, Direct, Fit, GradientDescent, NewtonCG, Solver, Status, alternate
 from labelgap.solvers.base import Array, LinearMap, Objective, Scalar
 from labelgap.solvers.rounds import Rounds
-from labelgap.solvers.spectral import find_right_vectors
+from labelgap.solvers.spectral import OVERSAMPLING, find_right_vectors, orthonormalize
 
-AUTO_PRODUCTS = 20  # of a Newton step, since the other factor still changes
+LABEL_ITERATIONS = 2  # of the start, without features
 SOLVERS: dict[str, Callable[[], Solver]] = {"direct": Direct, "cg": NewtonCG, "tron": TRON, "gd": GradientDescent}
 
 
@@ -180,6 +180,10 @@ class Problem:
         C = self.right.times(H)
         return Sum([self.cells.objective_in_left(C), *self.left_terms], self._right_penalty(H, C))
 
+    def zero_image(self, W: Array) -> Array:
+        """Return X W for a W of 0."""
+        return self.cells.zeros(W.shape[1], W.dtype)
+
     def left_penalty(self) -> Ridge:
         """Return the penalty of W."""
         return Ridge(self.penalties.left)
@@ -217,16 +221,8 @@ class Problem:
         return self.cells.quadratic and one_penalty and not self.left_terms and not self.right_terms
 
     def make_solver(self, name: str) -> Solver:
-        """Return the solver of a name; "auto" is direct if it applies, in rounds without eigenvectors.
-
-        Otherwise it is cg, without eigenvectors one step of it for each factor. Rounds of one product would stall: a
-        loss on positives beside a small weight of all other cells needs some twenty products.
-        """
-        if name != "auto":
-            return SOLVERS[name]()
-        if self.exact:
-            return Rounds(Direct())
-        return NewtonCG().limit_products(1, AUTO_PRODUCTS) if self.left.spectrum() is None else NewtonCG()
+        """Return the solver of a name; "auto" is direct if it applies, else cg, in rounds without eigenvectors."""
+        return Rounds(Direct() if self.exact else NewtonCG()) if name == "auto" else SOLVERS[name]()
 
     def without_eigenvectors(self) -> Problem:
         """Return the problem without XᵀX and its eigenvectors, which cost more than a few steps."""
@@ -377,24 +373,35 @@ class Options:
 def start(problem: Problem, k: int, *, init: str, random_state: np.random.RandomState, dtype: Any) -> Fit:
     """Return W = 0 and an H of k columns to start from.
 
-    With init="svd" the columns are the leading right singular vectors of Xᵀ T Z, T the targets; with "random" they
-    are random normal numbers.
+    With init="svd" the columns are about the leading right singular vectors of Xᵀ T Z, T the targets; with "random"
+    they are random normal numbers. Where X has no cheap eigenvectors, its products are the main cost: iterations with
+    T alone then leave one with X.
     """
     left, right, cells, backend = problem.left, problem.right, problem.cells, problem.backend
-    if init == "svd":
-        with explain_overflow(dtype):
-            _, H = find_right_vectors(
-                lambda P: left.t_times(cells.multiply_targets(right.times(P))),
-                lambda P: right.t_times(cells.T.multiply_targets(left.times(P))),
-                right.shape[1],
-                k,
-                random_state=random_state,
-                dtype=np.dtype(dtype),
-                convert=backend.array,
-                draw=backend.normal,
-            )
-    else:
+    if init != "svd":
         H = backend.normal(random_state, (right.shape[1], k), dtype) / k**0.5
+        return Fit(_make_zeros(problem, H), H)
+
+    with explain_overflow(dtype):
+        block = None
+        if left.spectrum() is None and k <= left.shape[0]:
+            width = min(right.shape[1], k + OVERSAMPLING)
+            block = backend.normal(random_state, (right.shape[1], width), dtype)
+            for _ in range(LABEL_ITERATIONS):
+                image = cells.T.multiply_targets(cells.multiply_targets(right.times(block)))
+                block = orthonormalize(right.t_times(image))
+        _, H = find_right_vectors(
+            lambda P: left.coarse.t_times(cells.multiply_targets(right.times(P))),
+            lambda P: right.t_times(cells.T.multiply_targets(left.coarse.times(P))),
+            right.shape[1],
+            k,
+            random_state=random_state,
+            dtype=np.dtype(dtype),
+            convert=backend.array,
+            draw=backend.normal,
+            n_iter=2 if block is None else 0,
+            first=block,
+        )
     return Fit(_make_zeros(problem, H), H)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from labelgap.kernels import Backend, column_grams, combine, copy, eigh, matmul, mix, namespace
@@ -11,23 +11,24 @@ from labelgap.solvers.base import (
     Array,
     BilinearProblem,
     Fit,
-    Kronecker,
     LinearMap,
     Model,
     Objective,
     Solution,
     Solver,
-    inner,
     solve_in_turn,
 )
 from labelgap.solvers.linear_systems import precondition_columns
-from labelgap.solvers.newton import VALUE_ROUNDING, backtrack
 
 MAX_ROUNDS = 3
 MAX_RIGHT_PRODUCTS = 6  # of the one Newton step in H, which W changes again
 MIN_DECREASE = 1e-5  # of F, relative, by a round: after less an alternation ends
 MAX_OFF_DIAGONAL = 1e-3  # of a curvature that counts as diagonal, relative to its trace
 MIN_DETERMINANT = 1e-6  # of a plane, relative: directions that are more alike count as one
+FIRST_LENGTH, MIN_LENGTH, MAX_LENGTH = 1.4, 1.3, 6.0  # of a step, in units of its length for a fixed H
+MIN_INEXACT_LENGTH = 0.1
+MAX_RETREATS, MIN_SHARE = 5, 0.1  # of a step, and of F's decrease that its slope promises
+VALUE_ROUNDING = 8  # of F, in units of the precision of the factors
 
 
 class ImageObjective(Objective, Protocol):
@@ -56,6 +57,9 @@ class ComposedProblem(BilinearProblem, Protocol):
     def left(self) -> LinearMap:
         """The features A of the rows."""
 
+    def zero_image(self, W: Array) -> Array:
+        """Return A W for a W of 0."""
+
     def objective_in_image(self, H: Array) -> ImageObjective:
         """Return F(·, H) without the penalty of W, an objective in B = A W."""
 
@@ -81,6 +85,28 @@ class _Position(NamedTuple):
         """Return the point of W T; overwrites this one."""
         return _Position(*(None if part is None else mix(part, T) for part in self))
 
+    def move(self, length: float) -> _Position:
+        """Return the point at W + length · S; overwrites this one."""
+        assert self.S is not None
+        return self._replace(W=combine(self.W, 1.0, self.S, length), B=combine(self.B, 1.0, self.XS, length))
+
+
+class _Line(NamedTuple):
+    """F along a step S, with H solved: F(0), −⟨∇F, S⟩, and whether S minimises F exactly for a fixed H."""
+
+    value: float
+    slope: float
+    exact: bool
+
+    def find_minimum(self, length: float, decrease: float) -> float:
+        """Return the length of the least F on the parabola that falls by ``decrease`` at a length.
+
+        >>> _Line(1.0, 2.0, True).find_minimum(1.0, 1.0), _Line(1.0, 2.0, True).find_minimum(1.0, 1.5)
+        (1.0, 2.0)
+        """
+        curvature = 2 * (length * self.slope - decrease)
+        return length**2 * self.slope / curvature if curvature > 0 else MAX_LENGTH
+
 
 @dataclass
 class Rounds:
@@ -89,8 +115,12 @@ class Rounds:
 
     The step is the minimum of F(·, H) in the plane of the preconditioned gradient and the last step, each column with
     its own two lengths: conjugate gradients whose quadratic changes with H. Columns are independent where H has
-    orthogonal columns, which balancing ensures. A few rounds reach what exact half steps reach, since W never waits
-    for an exact solution to an H that changes.
+    orthogonal columns, which balancing ensures, and where the curvature of all rows is alike; else approximately. A
+    few rounds reach what exact half steps reach, since W never waits for an exact solution to an H that changes.
+
+    With H solved after each step, F bends less along a step S than for a fixed H. If a step of length t lowers F by
+    D, then F falls by about t g − t² c/2 with g = −⟨∇F, S⟩ and c = 2 (t g − D) / t², and the next step has the length
+    g/c, which is 1 for a fixed H. A step that hardly lowers F or raises it is shortened.
 
     Parameters
     ----------
@@ -102,6 +132,8 @@ class Rounds:
 
     solver: Solver
     max_rounds: int = MAX_ROUNDS
+    _point: _Position | None = field(default=None, init=False, repr=False, compare=False)
+    _length: float = field(default=FIRST_LENGTH, init=False, repr=False, compare=False)
 
     def minimize(self, objective: Objective, start: Array) -> Solution:
         """Return the minimiser in one factor."""
@@ -115,67 +147,81 @@ class Rounds:
         """Return W and H after some rounds, or two half steps if the features have eigenvectors, balanced; and F."""
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
-        point, H = _Position(copy(fit.W), problem.left.times(fit.W)), fit.H
+        point, H = self._continue_from(problem, fit.W), fit.H
         right = right.limit_products(1, MAX_RIGHT_PRODUCTS)
-        value = fit.history[-1] if fit.history else math.inf
+        value = fit.history[-1] if fit.history else float(problem.objective_in_right(point.W, point.B).value(H))
         for number in range(self.max_rounds):
             before = value
-            point, H = _step(problem, point, H)
-            objective = problem.objective_in_right(point.W, point.B)
-            solution = right.minimize(objective, H)
+            point, H, line = _find_step(problem, point, H, value)
+            point, objective, solution = self._take_step(problem, point, H, line, right)
             H, value = solution.x, solution.value
             last = number == self.max_rounds - 1 or before - value <= MIN_DECREASE * abs(value)
             if last:
                 value = float(objective.value(H))  # the solver's running value loses precision
+            del objective
             balance = problem.find_balance(point.W, H)
             if balance is not None:
                 T, U, gain = balance
                 point, H, value = point.mix(T), matmul(H, namespace(H).astype(U, H.dtype)), value - gain
             if last:
                 break
+        if not hasattr(problem.backend, "settle"):  # else a step would be computed from all steps before it
+            self._point = point
         return point.W, H, value
 
+    def _continue_from(self, problem: ComposedProblem, W: Array) -> _Position:
+        """Return the last point with a copy of W, which a fit keeps; or a new point."""
+        point, self._point = self._point, None
+        if point is not None and point.W is W:
+            left = problem.left  # the rounding of coarse products would add up
+            return point._replace(W=copy(W), B=point.B if left.coarse is left else left.times(W))
+        B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
+        return _Position(copy(W), B)
 
-def _step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Position, Array]:
-    """Return the point after a step in the plane, and H in the same basis; overwrites the point."""
-    data, penalty = problem.objective_in_image(H), problem.left_penalty()
-    model = data.expand(point.B)
-    rotation = _find_rotation(model.kronecker)
-    if rotation is not None:
-        point, H = point.mix(rotation), matmul(H, namespace(H).astype(rotation, H.dtype))
-        data = problem.objective_in_image(H)
-        model = data.expand(point.B)
-    gradient = combine(problem.left.coarse.t_times(model.gradient), 1.0, point.W, 1.0, penalty.alpha)
-    m, ridge = _get_curvature(model), float(_mean(penalty.alpha))
-    form: _ColumnForm | _HessianForm = _HessianForm(model, penalty.alpha)
-    exact = _is_exact(model.kronecker, penalty.alpha)
-    if exact:  # nothing else needs the arrays of the rows
-        form = _ColumnForm(m, ridge)
-        del data, model
-    Z = precondition_columns(problem.left, m, ridge, gradient.dtype)(gradient)
-    S, XS = _minimize_in_plane(gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), form)
-    if not exact:
-        length = _search_line(data, penalty, point, (gradient, S, XS))
-        S *= length
-        XS *= length
-    W, B = combine(point.W, 1.0, S, 1.0), combine(point.B, 1.0, XS, 1.0)
-    if exact:  # the next round needs few digits of this step
-        S, XS = problem.backend.coarse(S), problem.backend.coarse(XS)
-    return _Position(W, B, S, XS), H
+    def _take_step(
+        self, problem: ComposedProblem, point: _Position, H: Array, line: _Line, right: Solver
+    ) -> tuple[_Position, Objective, Solution]:
+        """Return the point after its step, F(W, ·) there, and its solution.
+
+        A step that hardly lowers F or raises it is shortened.
+        """
+        slack = VALUE_ROUNDING * float(namespace(H).finfo(H.dtype).eps) * abs(line.value)
+        length = self._length
+        point = point.move(length)
+        for retreat in range(MAX_RETREATS + 1):
+            objective = problem.objective_in_right(point.W, point.B)
+            solution = right.minimize(objective, H)
+            decrease = line.value - solution.value
+            best = line.find_minimum(length, decrease)
+            if decrease >= MIN_SHARE * min(length, 1.0) * line.slope - slack or length == 0:
+                break
+            shorter = min(max(best, length / 8), length / 2) if retreat < MAX_RETREATS - 1 else 0.0
+            point, length = point.move(shorter - length), shorter
+        self._length = min(max(best, MIN_LENGTH if line.exact else MIN_INEXACT_LENGTH), MAX_LENGTH)
+        point = point._replace(S=problem.backend.compact(point.S), XS=problem.backend.compact(point.XS))
+        return point, objective, solution
 
 
-def _get_curvature(model: Model) -> Array:
-    """Return the curvature of each column, (1, k) and float64."""
-    form = model.kronecker
+def _find_step(problem: ComposedProblem, point: _Position, H: Array, value: float) -> tuple[_Position, Array, _Line]:
+    """Return the point with its step in the plane, H in the same basis, and F along the step.
+
+    Overwrites the point.
+    """
+    model = problem.objective_in_image(H).expand(point.B)
+    form, gradient = model.kronecker, model.gradient
     assert form is not None
-    xp = namespace(form.M)
-    diagonal = xp.astype(xp.linalg.diagonal(form.M), xp.float64)[None, :]
-    return diagonal * _mean(form.weights) + _mean(form.ridge)
-
-
-def _is_exact(form: Kronecker | None, alpha: Array) -> bool:
-    """Return whether the columns are independent quadratics with one weight and one ridge."""
-    return form is not None and form.exact and not any(map(_is_array, (form.weights, form.ridge, alpha)))
+    M, Q = _diagonalize(form.M)
+    if Q is not None:
+        point, H, gradient = point.mix(Q), matmul(H, namespace(H).astype(Q, H.dtype)), mix(gradient, Q)
+    alpha = problem.left_penalty().alpha
+    m, ridge = M * _mean(form.weights) + _mean(form.ridge), float(_mean(alpha))
+    gradient = combine(problem.left.coarse.t_times(gradient), 1.0, point.W, 1.0, alpha)
+    del model
+    Z = precondition_columns(problem.left, m, ridge, gradient.dtype)(gradient)
+    (S, XS), slope = _minimize_in_plane(
+        gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), _ColumnForm(m, ridge)
+    )
+    return point._replace(S=S, XS=XS), H, _Line(value, slope, form.exact)
 
 
 def _is_array(values: Array) -> bool:
@@ -186,18 +232,18 @@ def _mean(values: Array) -> Array:
     return namespace(values).mean(values) if _is_array(values) else values
 
 
-def _find_rotation(form: Kronecker | None) -> Array | None:
-    """Return the eigenvectors of M, or None if M is diagonal already."""
-    assert form is not None
-    xp = namespace(form.M)
-    M = xp.astype(form.M, xp.float64)
+def _diagonalize(M: Array) -> tuple[Array, Array | None]:
+    """Return the eigenvalues of M, (1, k) and float64, and its eigenvectors, or None if M is diagonal already."""
+    xp = namespace(M)
+    M = xp.astype(M, xp.float64)
     diagonal = xp.linalg.diagonal(M)
     if not math.isfinite(float(xp.sum(diagonal))):
         raise FloatingPointError("the squares of the factors became infinite")
     off = xp.sum(M * M) - xp.sum(diagonal * diagonal)
     if bool(off <= MAX_OFF_DIAGONAL**2 * xp.sum(diagonal) ** 2):
-        return None
-    return eigh(M)[1]
+        return diagonal[None, :], None
+    values, Q = eigh(M)
+    return values[None, :], Q
 
 
 Curves = list[list[Array]]
@@ -217,45 +263,25 @@ class _ColumnForm(NamedTuple):
         return [dots[0][a + 1] for a in pairs], curves
 
 
-class _HessianForm(NamedTuple):
-    """The Hessian of all columns together, (1, 1)."""
-
-    data: Model
-    alpha: Array
-
-    def expand(self, gradient: Array, directions: list[Array], images: list[Array]) -> tuple[list[Array], Curves]:
-        """Return ⟨G, P⟩ and the form of all pairs of directions, (1, 1) and float64."""
-        curves: Curves = []
-        for P, XP in zip(directions, images, strict=True):
-            products = self.alpha * P, self.data.hessp(XP)
-            pairs = zip(directions, images, strict=True)
-            curves.append([_to_square(inner(Q, products[0]) + inner(XQ, products[1])) for Q, XQ in pairs])
-        return [_to_square(inner(gradient, P)) for P in directions], curves
-
-
-def _to_square(number: Array) -> Array:
-    return namespace(number).reshape(number, (1, 1))
-
-
 def _minimize_in_plane(
-    gradient: Array,
-    new: tuple[Array, Array],
-    old: tuple[Array | None, Array | None],
-    form: _ColumnForm | _HessianForm,
-) -> tuple[Array, Array]:
-    """Return the step a∘Z + b∘S and its image, the minimum of the quadratic model; overwrites the new ones."""
+    gradient: Array, new: tuple[Array, Array], old: tuple[Array | None, Array | None], form: _ColumnForm
+) -> tuple[tuple[Array, Array], float]:
+    """Return the step S' = a∘Z + b∘S, its image, and −⟨∇F, S'⟩, with the a and b that minimise the quadratic model.
+
+    Overwrites Z and its image.
+    """
     (Z, XZ), (S, XS) = new, old
     if S is None or XS is None:
         (gz,), ((zz,),) = form.expand(gradient, [Z], [XZ])
         a = _divide(-gz, zz)
-        return _scale(Z, a), _scale(XZ, a)
+        return (_scale(Z, a), _scale(XZ, a)), -float(namespace(gz).sum(a * gz))
     (gz, gs), ((zz, zs), (_, ss)) = form.expand(gradient, [Z, S], [XZ, XS])
     determinant = zz * ss - zs * zs
     xp = namespace(gz)
     flat = determinant <= MIN_DETERMINANT * zz * ss
     a = xp.where(flat, _divide(-gz, zz), _divide(gs * zs - gz * ss, determinant))
     b = xp.where(flat, 0.0 * a, _divide(gz * zs - gs * zz, determinant))
-    return combine(Z, a, S, b), combine(XZ, a, XS, b)
+    return (combine(Z, a, S, b), combine(XZ, a, XS, b)), -float(xp.sum(a * gz + b * gs))
 
 
 def _divide(numerator: Array, denominator: Array) -> Array:
@@ -267,20 +293,3 @@ def _divide(numerator: Array, denominator: Array) -> Array:
 def _scale(P: Array, lengths: Array) -> Array:
     P *= namespace(lengths).astype(lengths, P.dtype)
     return P
-
-
-def _search_line(
-    data: Objective, penalty: Objective, point: _Position, direction: tuple[Array, Array, Array]
-) -> float:
-    """Return the length of a step, halved from 1 until F falls enough; 0 if it does not fall."""
-    gradient, S, XS = direction
-    slope = float(inner(gradient, S))
-    if not slope < 0:
-        return 0.0
-    line, parabola = data.along(point.B, XS), penalty.along(point.W, S)
-
-    def along(t: float) -> Array:
-        return line(t) + parabola(t)
-
-    value = float(along(0.0))
-    return backtrack(along, value, slope, slack=VALUE_ROUNDING * abs(value))[0]

@@ -13,6 +13,8 @@ import scipy.linalg
 from labelgap.kernels import matmul, matmul_t, namespace, qr, svd
 from labelgap.solvers.base import Array, Status, inner
 
+OVERSAMPLING = 10  # columns of a block beyond those that are wanted
+
 
 def orthonormalize(block: Array) -> Array:
     """Return orthonormal columns whose span contains that of the block."""
@@ -29,10 +31,13 @@ def find_right_vectors(
     dtype: Any = np.float64,
     convert: Callable[[Array, Any], Array] = np.ascontiguousarray,
     draw: Callable[..., Array] | None = None,
-    oversampling: int = 10,
+    oversampling: int = OVERSAMPLING,
     n_iter: int = 2,
+    first: Array | None = None,
 ) -> tuple[Array, Array]:
     """Approximate the k largest singular values of A and their right vectors (n_columns×k) by subspace iteration.
+
+    ``first`` has the columns of the first block; without it they are random.
 
     ``times(V)`` is A V and ``t_times(U)`` is Aᵀ U; ``convert(array, dtype)`` returns the random start and the vectors
     on their device, in the memory order that they require; ``draw(random_state, shape, dtype)`` returns random normal
@@ -46,7 +51,9 @@ def find_right_vectors(
     """
     width = min(n_columns, k + oversampling)
     shape = (n_columns, width)
-    V = draw(random_state, shape, dtype) if draw else convert(random_state.standard_normal(shape), dtype)
+    V = first
+    if V is None:
+        V = draw(random_state, shape, dtype) if draw else convert(random_state.standard_normal(shape), dtype)
     for _ in range(n_iter):
         V = orthonormalize(t_times(orthonormalize(times(V))))
     image = t_times(orthonormalize(times(V))).T
