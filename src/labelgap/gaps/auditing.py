@@ -312,10 +312,15 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
     of_group = np.bincount(group, n_written)
     rates, cap = _shrink_rates(omitted, of_group)
-    in_row = adjust_to_row(cells, f)[absent]
-    ranked_absent = _rank_cells(absent, rates[group[cells.labels[absent]]] * in_row / (1 - in_row), cap)
+    odds = rates[group[cells.labels]]
+    # An estimated share of written labels makes probabilities right, but cuts off differences between the best cells.
+    for_order, for_values = (
+        (odds * p / (1 - p))[absent] for p in (adjust_to_row(cells, f, c) for c in (1.0, 1 / (1 + odds)))
+    )
+    ranked_absent = _rank_cells(absent, for_order, for_values, cap)
     rates, cap = _shrink_rates(added, of_group)
-    ranked_written = _rank_cells(written, rates[group[cells.labels[written]]] * (1 - f[written]) / f[written], cap)
+    estimates = rates[group[cells.labels[written]]] * (1 - f[written]) / f[written]
+    ranked_written = _rank_cells(written, estimates, estimates, cap)
     right = estimate_traceless(cells, n_labels)
     missing, doubtful = (
         Suggestions(cells.rows[index], cells.labels[index], p)
@@ -343,10 +348,20 @@ def _shrink_rates(odds: list[Odds], n_written: NDArray) -> tuple[NDArray[np.floa
     return overall + (rates - overall) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300), float(cap)
 
 
-def _rank_cells(index: NDArray, estimates: NDArray, cap: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return cells in descending order of their estimates, and these as probabilities, capped after sorting."""
-    order = np.argsort(-estimates, kind="stable")
-    return index[order], np.minimum(estimates[order], cap)
+def _rank_cells(
+    index: NDArray, for_order: NDArray, for_values: NDArray, cap: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return cells in descending order of an estimate, and their probabilities.
+
+    These are other estimates, capped, and averaged so that they fall in this order.
+    """
+    order = np.argsort(-for_order, kind="stable")
+    values = np.minimum(for_values[order], cap)
+    if len(values) and (np.diff(values) > 0).any():
+        from sklearn.isotonic import IsotonicRegression  # late: `import labelgap` stays fast
+
+        values = IsotonicRegression(increasing=False).fit_transform(np.arange(len(values)), values)
+    return index[order], values
 
 
 def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
