@@ -395,7 +395,7 @@ def audit(
         options: dict[str, Any] = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "groups": groups}
         options |= {"verdicts": verdicts, "min_probability": min_probability}
         with show_progress(f"Fitting {folds} models …", quiet or json), use_machines(dask, memory):
-            report = gap_commands.audit(data, model, columns, output, **options)  # type: ignore[arg-type]
+            report = gap_commands.audit(data, model, columns, output, **options)
         if not json:
             print_table(report.columns, report.rows(top), fit_last=True)
         print_values(report.summarize(500), json)
