@@ -246,6 +246,10 @@ def test_how_many_are_missing(planted_gaps):
     assert found.share_missing == pytest.approx(1 - written.nnz / data.Y.nnz, abs=0.05)
     assert found.n_missing.sum() == pytest.approx(data.Y.nnz - written.nnz, rel=0.25)
     assert found.n_missing.shape == found.written.shape == (15,)
+    low, high = found.written_interval.T
+    assert ((low <= found.written) & (found.written <= high)).all()
+    share = np.asarray(written.sum(axis=0)).ravel() / np.asarray(data.Y.sum(axis=0)).ravel()
+    assert ((low <= share) & (share <= high)).mean() >= 0.8
 
 
 @pytest.mark.parametrize("k", [500, 2000])

@@ -90,6 +90,8 @@ class Audit:
         The number of written labels.
     places : ndarray
         For each missing label, the share of the written cells of labels of similar frequency with a higher score.
+    written_interval : ndarray of shape (L, 2)
+        A 95 % interval of ``written``; labels of similar frequency share one.
     traceless : float
         The estimated share of right labels among written ones of which the row shows no trace.
     label_names : list of str, optional
@@ -101,6 +103,7 @@ class Audit:
     share: WrittenShare
     n_written: NDArray[np.int64]
     places: NDArray[np.float64]
+    written_interval: NDArray[np.float64]
     traceless: float = 0.0
     label_names: list[str] | None = None
 
@@ -329,7 +332,9 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     grouped = cells._replace(labels=group[cells.labels])
     before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
     places = (before / (totals[grouped.labels] + 1))[ranked_absent[0]]
-    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, right, label_names)
+    bounds = 1 / (1 + np.array([(part.high or np.inf, part.low) for part in omitted]))[group]
+    share = estimate_written(cells, n_labels)
+    return Audit(missing, doubtful, share, n_written, places, bounds, right, label_names)
 
 
 def _shrink_rates(odds: list[Odds], n_written: NDArray) -> tuple[NDArray[np.float64], float]:
