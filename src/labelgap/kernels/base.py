@@ -19,7 +19,7 @@ import scipy.linalg
 from labelgap.runtime import get_runner
 
 EPSILON = float(np.finfo(np.float64).eps)
-MAX_LOSSES = 5  # of arrays on a cluster in one piece of work
+MAX_LOSSES = 5  # of arrays on a cluster in one piece of work; a task outlives three deaths of its worker before
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
@@ -103,6 +103,9 @@ class Backend(Protocol):
 
         The product has the type of B. A solver that uses it computes its residuals from B itself.
         """
+
+    def compact(self, B: Any) -> Any:
+        """Return B, or a copy that takes less memory, for arithmetic that needs few digits."""
 
     def to_numpy(self, array: Any) -> Any:
         """Return an array as a NumPy array."""
@@ -497,7 +500,7 @@ def factorize(gram: Any) -> Any:
 
 
 def cholesky(A: Any) -> Any:
-    """Return Cholesky's factor L of a positive definite float64 matrix, which may be overwritten.
+    """Return Cholesky's factor L of a positive definite matrix, which may be overwritten.
 
     That is SciPy's pair of an array and a flag, or a tensor; the functions below take either.
     """
@@ -507,14 +510,14 @@ def cholesky(A: Any) -> Any:
 
 
 def substitute(factor: Any, R: Any) -> Any:
-    """Return (L Lᵀ)⁻¹ R, computed in float64, in the type of R.
+    """Return (L Lᵀ)⁻¹ R, computed in the precision of L, in the type of R.
 
     >>> substitute(cholesky(np.array([[4.0]])), np.array([[2.0]]))
     array([[0.5]])
     """
     if not isinstance(R, np.ndarray):
-        return _import_torch().cholesky_solve(R.double(), factor).to(R.dtype)
-    solved = scipy.linalg.cho_solve(factor, R.astype(float), overwrite_b=True, check_finite=False)
+        return _import_torch().cholesky_solve(R.to(factor.dtype), factor).to(R.dtype)
+    solved = scipy.linalg.cho_solve(factor, R.astype(factor[0].dtype), overwrite_b=True, check_finite=False)
     return np.ascontiguousarray(solved, R.dtype)
 
 

@@ -93,7 +93,8 @@ class _BlasLimit:
     """The number of BLAS threads, shared by overlapping blocks of several threads: the last block entered decides.
 
     No block gets more BLAS threads than there were before the first block: the user, or a pool of workers, chose that
-    number.
+    number. Setting a number takes longer than predicting a row, so it is not set again where it holds; some libraries
+    have one for each thread.
     """
 
     def __init__(self) -> None:
@@ -105,26 +106,35 @@ class _BlasLimit:
         self._requests: dict[object, int] = {}
         self._original: Any = None
         self._original_threads = 0
+        self._current = 0
+        self._in_thread = threading.local()
 
     def enter(self, n: int) -> object:
         token = object()
         with self._lock:
-            if not self._requests:
+            if self._requests:
+                self._set(n)
+            else:
                 self._original_threads = max(map(itemgetter("num_threads"), _blas_controller().info()), default=1)
-            limit = _blas_controller().limit(limits=min(n, self._original_threads))
-            if not self._requests:
-                self._original = limit
+                self._original = self._set(n, again=True)
             self._requests[token] = n
         return token
+
+    def _set(self, n: int, *, again: bool = False) -> Any:
+        limit = min(n, self._original_threads)
+        if not again and limit == self._current == getattr(self._in_thread, "current", 0):
+            return None
+        self._current = self._in_thread.current = limit
+        return _blas_controller().limit(limits=limit)
 
     def leave(self, token: object) -> None:
         with self._lock:
             del self._requests[token]
             if self._requests:
-                last = list(self._requests.values())[-1]
-                _blas_controller().limit(limits=min(last, self._original_threads))
+                self._set(list(self._requests.values())[-1])
             else:
                 self._original.restore_original_limits()
+                self._current = self._in_thread.current = 0
 
 
 @cache

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from labelgap import __version__
 from labelgap.runtime import n_threads, threads
 from labelgap.serve import Extension, schemas, scoring
-from labelgap.serve.bodies import MAX_SMALL_BODY, parse_body
+from labelgap.serve.bodies import MAX_BODY_PARSED_AT_ONCE, parse_body
 from labelgap.serve.jobs import AuditJobs
 from labelgap.serve.middleware import LOG, Guard, Metrics
 from labelgap.serve.schemas import ApiError, JsonBytes, error_of_status, invalid_input, json_response, server_busy
@@ -160,7 +160,7 @@ def make_classes() -> AppClasses:
             return handle
 
         async def answer(self, name: str, body: bytes) -> Response:
-            if len(body) <= MAX_SMALL_BODY:
+            if len(body) <= MAX_BODY_PARSED_AT_ONCE:
                 return await self.endpoint(name, parse_body(self.body_class, body))
             loop = asyncio.get_running_loop()
             return await self.endpoint(name, await loop.run_in_executor(_PARSING, parse_body, self.body_class, body))

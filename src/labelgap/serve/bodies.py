@@ -24,7 +24,8 @@ from labelgap.serve.schemas import ApiError
 MAX_CONTAINERS = 200_000  # lists and objects in a body; each takes twenty times as much memory as its text
 MAX_VALUES = 500_000  # of a body; more are not parsed, since nothing else runs while Python builds them
 MAX_PAIRS = 250_000  # of keys and values, which take longer
-MAX_SMALL_BODY = 1 << 14  # bytes; a larger body is parsed in a thread, so that other requests are answered meanwhile
+MAX_SMALL_BODY = 1 << 14  # bytes; the values of so small a body are not counted
+MAX_BODY_PARSED_AT_ONCE = 1 << 16  # bytes; a larger one is parsed in a thread, so that others are answered meanwhile
 # The bytes of a pair, a value, a list and an object, and how many there can be.
 PARSED = {b":": (160, MAX_PAIRS), b",": (40, MAX_VALUES), b"[": (100, MAX_CONTAINERS), b"{": (100, MAX_CONTAINERS)}
 NoneType = type(None)
@@ -44,13 +45,13 @@ def parse_body(cls: type[Body], body: bytes) -> Body:
         raise ApiError(400, "no_json", f"The body is not valid JSON: {str(error)[:200]}.") from None
     if not isinstance(values, dict):
         raise _invalid("The body", "pass an object, such as {…}")
-    checkers = _field_checkers(cls)
+    checkers, required = _checkers_of(cls)
     for name, value in values.items():
         if name not in checkers:
             raise _invalid(name[:40], "there is no such field")
         checkers[name](value, name)
-    for name, field in cls.model_fields.items():
-        if name not in values and field.is_required():
+    for name in required:
+        if name not in values:
             raise _invalid(name, "the field is required")
     return cls.model_construct(_fields_set=set(values), **values)
 
@@ -72,7 +73,7 @@ def _invalid(where: str, message: str) -> ApiError:
 
 def _check_structure(body: bytes) -> None:
     """Raise a 413 for a body with too many values, keys, lists and objects, before memory is taken for them."""
-    if _is_small(*map(body.count, (b"[", b"{", b",", b":"))):
+    if len(body) <= MAX_CONTAINERS or _is_small(*map(body.count, (b"[", b"{", b",", b":"))):
         return
     marks = np.bincount(_bytes_outside_strings(body), minlength=256)
     if not _is_small(*(marks[ord(mark)] for mark in "[{,:")):
@@ -102,9 +103,11 @@ def _bytes_outside_strings(body: bytes) -> Any:
 
 
 @cache
-def _field_checkers(cls: type[BaseModel]) -> Mapping[str, Checker]:
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {name: _with_bounds(make_checker(hints[name]), field.metadata) for name, field in cls.model_fields.items()}
+def _checkers_of(cls: type[BaseModel]) -> tuple[Mapping[str, Checker], list[str]]:
+    """Return the checker of each field, and the names of the required ones."""
+    hints, fields = typing.get_type_hints(cls, include_extras=True), cls.model_fields
+    checkers = {name: _with_bounds(make_checker(hints[name]), field.metadata) for name, field in fields.items()}
+    return checkers, [name for name, field in fields.items() if field.is_required()]
 
 
 @cache

@@ -64,13 +64,13 @@ class ServedModel:
     def features(self) -> FeatureSpace:
         """The form of the model's rows."""
         n, texts = int(self.model.n_features_in_), isinstance(self.model, Tagger)
-        largest = float(np.finfo(self.model.dtype).max)
+        dtype = np.dtype(self.model.dtype)
         if self.feature_names is not None:
             places = {str(feature): j for j, feature in enumerate(self.feature_names)}
-            return FeatureSpace(texts, n, places, "feature names", largest)
+            return FeatureSpace(texts, n, places, "feature names", dtype)
         numbers = DecimalKeys(n)
         table = numbers if n > MAX_FEATURES_IN_TABLE or texts else dict(numbers)  # a dict is faster
-        return FeatureSpace(texts, n, table, f"feature numbers from 0 to {n - 1}", largest)
+        return FeatureSpace(texts, n, table, f"feature numbers from 0 to {n - 1}", dtype)
 
     @cached_property
     def _label_numbers(self) -> dict[str, int]:
@@ -208,15 +208,15 @@ class FeatureSpace(NamedTuple):
         The number of each feature by its key in a sparse row.
     keys : str
         Description of these keys for error messages.
-    largest : float
-        The largest value that the model's data type can hold.
+    dtype : dtype
+        The model's data type.
     """
 
     texts: bool
     n: int
     places: Mapping[str, int]
     keys: str
-    largest: float
+    dtype: np.dtype
 
 
 def rows_of_request(body: Any, settings: Settings) -> tuple[str, list[Any]]:
@@ -259,28 +259,25 @@ def _to_sparse(rows: list[dict[str, float]], features: FeatureSpace) -> sp.csr_a
         number = next(i for i, row in enumerate(rows) if error.args[0] in row)
         raise invalid_input(f"rows[{number}] has the key {key!r}; the model's keys are {features.keys}.") from None
     values = np.fromiter(chain.from_iterable(map(dict.values, rows)), np.float64, starts[-1])
-    _check_magnitude(values, features)
-    X = sp.csr_array((values, places, starts), shape=(len(rows), features.n))
+    X = sp.csr_array((_convert(values, features), places, starts), shape=(len(rows), features.n))
     X.sort_indices()
     return X
 
 
-def _to_dense(rows: list[list[float | None]], features: FeatureSpace) -> NDArray[np.float64]:
+def _to_dense(rows: list[list[float | None]], features: FeatureSpace) -> NDArray:
     for i, row in enumerate(rows):
         if len(row) != features.n:
             raise invalid_input(f"dense[{i}] has {len(row)} numbers; the model has {features.n} features.")
-    X = np.array(rows, float)
-    _check_magnitude(X, features)
-    return X
+    return _convert(np.array(rows, float), features)
 
 
-def _check_magnitude(values: NDArray[np.float64], features: FeatureSpace) -> None:
-    """Raise a 422 for numbers that the model's data type cannot hold."""
-    wrong = values[np.abs(values) > features.largest]
+def _convert(values: NDArray[np.float64], features: FeatureSpace) -> NDArray:
+    """Return numbers in the model's data type; raise a 422 if it cannot hold one."""
+    largest = float(np.finfo(features.dtype).max)
+    wrong = values[np.abs(values) > largest]
     if wrong.size:
-        raise invalid_input(
-            f"The rows contain {wrong.flat[0]:g}; the largest accepted number is {features.largest:g}."
-        )
+        raise invalid_input(f"The rows contain {wrong.flat[0]:g}; the largest accepted number is {largest:g}.")
+    return values.astype(features.dtype)
 
 
 class DecimalKeys(Mapping[str, int]):
