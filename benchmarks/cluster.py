@@ -177,7 +177,8 @@ class Killer(threading.Thread):
 
     def run(self):
         while self.killed < self.n_kills and not self.done.wait(self.rng.uniform(0.3, 1) * self.seconds):
-            processes = [nanny.pid for nanny in self.cluster.workers.values() if nanny.pid]
+            connected = self.cluster.scheduler.workers
+            processes = [nanny.pid for nanny in self.cluster.workers.values() if nanny.worker_address in connected]
             if len(processes) > 1:  # one that is left can compute all shards
                 os.kill(self.rng.choice(processes), signal.SIGKILL)
                 self.killed += 1
@@ -255,6 +256,7 @@ def measure_scheduler():
             "20",
         ]
         fit += ["--loss", "logistic", "--max-iter", "12", "--tol", "0", "--no-calibrate", "--json", "--seed", "0"]
+        fit += ["--dtype", "float64"]  # in float32 the rounding of X alone changes these alternations by 2e-5
         on_cluster = ["--dask", f"tcp://127.0.0.1:{port}", "--checkpoint", folder / "pieces"]
         whole = json.loads(
             subprocess.run([*fit, "--output", folder / "plain"], capture_output=True, check=True).stdout
@@ -305,9 +307,9 @@ class Costs(NamedTuple):
     rounds: int = 3
     left: int = 7
     right: int = 6
-    tasks: int = 107
+    tasks: int = 104
     waits: int = 19
-    rate: float = 1.5e9
+    rate: float = 1.35e9
     bandwidth: float = 1.25e9
     task: float = 0.0005
     latency: float = 0.005

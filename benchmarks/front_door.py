@@ -12,6 +12,7 @@ biology and Reuters are for one final measurement.
 
     python -m benchmarks.front_door [robotics cooking] [--removed 0 0.3 0.7] [--methods labelgap older omikuji]
         [--old OLDER/src] [--peers PEERS/bin/python] [--json FILE]
+    python -m benchmarks.front_door robotics reuters --times 2 --old OLDER/src
 """
 
 from __future__ import annotations
@@ -142,21 +143,38 @@ def evaluate(out: Any, names: list[str], split: dict[str, list]) -> list[float]:
     return [*figures, compute_errors(out["true"], truth)[1], *means]
 
 
-def measure_version(source: str, folder: Path, split: dict[str, list]) -> list[float]:
-    """Fit and predict with a version of labelgap; return the figures."""
+def write_split(folder: Path, split: dict[str, list]) -> None:
+    """Write the tables train.csv and test.csv."""
     for part, lists in (("train", split["tags"]), ("test", split["truth"])):
         records = ([text, " ".join(tags)] for text, tags in zip(split[part], lists, strict=True))
         write_records(folder / f"{part}.csv", ["text", "tags"], records)
-    environment, model = os.environ | {"PYTHONPATH": source}, str(folder / "model")
-    command = ["-m", "labelgap", "fit", folder / "train.csv", "--text", "text", "--tags", "tags", "--output", model]
+
+
+def fit_version(source: str, folder: Path) -> list[float]:
+    """Run `labelgap fit` of a version on train.csv; return its seconds, CPU seconds and megabytes."""
+    command = ["-m", "labelgap", "fit", folder / "train.csv", "--text", "text", "--tags", "tags"]
+    fit = [sys.executable, "-c", FIT, *map(str, command), "--output", str(folder / "model"), "--quiet"]
     start = time.perf_counter()
-    fit = [sys.executable, "-c", FIT, *map(str, command), "--quiet"]
-    used = json.loads(subprocess.run(fit, env=environment, check=True, capture_output=True).stdout)
-    seconds = time.perf_counter() - start
-    predict = [sys.executable, "-c", PREDICT, model, str(folder / "test.csv"), str(folder / "out.npz")]
-    subprocess.run(predict, env=environment, check=True)
+    shown = subprocess.run(fit, env=os.environ | {"PYTHONPATH": source}, check=True, capture_output=True).stdout
+    return [time.perf_counter() - start, *json.loads(shown)]
+
+
+def measure_version(source: str, folder: Path, split: dict[str, list]) -> list[float]:
+    """Fit and predict with a version of labelgap; return the figures."""
+    write_split(folder, split)
+    used = fit_version(source, folder)
+    predict = [sys.executable, "-c", PREDICT, *(str(folder / name) for name in ("model", "test.csv", "out.npz"))]
+    subprocess.run(predict, env=os.environ | {"PYTHONPATH": source}, check=True)
     with np.load(folder / "out.npz") as out:
-        return [*evaluate(out, list(out["names"]), split), seconds, *used]
+        return [*evaluate(out, list(out["names"]), split), *used]
+
+
+def time_versions(sources: dict[str, str], folder: Path, split: dict[str, list], repeats: int) -> list[float]:
+    """Fit with this version and the older one in turn; return their least times and memory, and the ratios."""
+    write_split(folder, split)
+    runs = [[fit_version(sources[name], folder) for name in ("older", "labelgap")] for _ in range(repeats)]
+    older, new = np.array(runs).min(axis=0)  # the first run may compile kernels
+    return [*older, *new, *(new / older)]
 
 
 def score_by_peer(python: str, name: str, folder: Path, X: Any, Y: Any, T: Any) -> dict[str, NDArray]:
@@ -206,6 +224,16 @@ def evaluate_peer(python: str, name: str, folder: Path, split: dict[str, list]) 
     return [*evaluate(values, list(encoded.names), split), float(out["seconds"]), used, float(out["megabytes"])]
 
 
+def show_times(options: argparse.Namespace, sources: dict[str, str]) -> None:
+    """Print the times and memory of fits of the older version and of this one, in turn."""
+    for name in options.names:
+        for removed in options.removed:
+            with TemporaryDirectory() as folder:
+                row = time_versions(sources, Path(folder), make_split(name, removed, options.seed), options.times)
+            columns = [f"{which} {unit}" for which in ("older", "new", "ratio") for unit in ("s", "CPU s", "MB")]
+            show("labelgap fit, nothing set: times", ["table", "removed", *columns], [[name, f"{removed:.0%}", *row]])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["robotics", "cooking"])
@@ -215,9 +243,15 @@ def main() -> None:
     parser.add_argument("--peers", default=sys.executable, help="a Python that has the other packages")
     parser.add_argument("--json", type=Path, default=Path("front_door.json"), help="results so far")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--times", type=int, metavar="N", help="only time N fits of the older version and of this one"
+    )
     options = parser.parse_args()
-    results = json.loads(options.json.read_text()) if options.json.exists() else {}
     sources = {"labelgap": str(Path(load.__globals__["__file__"]).parents[2]), "older": options.old}
+    if options.times:
+        show_times(options, sources)
+        return
+    results = json.loads(options.json.read_text()) if options.json.exists() else {}
     for name in options.names:
         for removed in options.removed:
             for method in options.methods:

@@ -1,8 +1,9 @@
 """The share of missing labels: do its 95 % intervals hold the truth, and what do 200 verdicts add?
 
 Generated tables with strong and weak features; labels are omitted at random, or more often for rare labels, and some
-wrong ones are added. Then 200 of the best absent cells are reviewed, with 5 % wrong verdicts; the interval after
-them is that of the verdicts within that of the audit.
+wrong ones are added. Then 200 of the best absent cells, drawn at random, are reviewed, with 5 % wrong verdicts; the
+interval after them is that of the verdicts within that of the audit. The last columns are for a review of the 200
+most probable cells instead, which are no random sample (``labelgap.gaps.learn``).
 
     python -m benchmarks.missing_share [low-rank noisy logistic multilabel multilabel-small] [--draws 10]
 """
@@ -20,10 +21,10 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.common import show
 from labelgap import BinaryRelevance, audit
 from labelgap.datasets import make_low_rank
-from labelgap.gaps import draw_best, estimate_missing
+from labelgap.gaps import draw_best, estimate_missing, learn
 
 RATES = (0.0, 0.06, 0.3, 0.7)
-WRONG_VERDICTS = 0.05
+N_VERDICTS, WRONG_VERDICTS = 200, 0.05
 
 
 def low_rank(seed: int, noise: float) -> tuple[NDArray, NDArray]:
@@ -67,16 +68,27 @@ def omit(Y: NDArray, rate: float, shaped: bool, added: float, rng: np.random.Gen
     return (Y & (rng.random(Y.shape) < keep)) | (~Y & (rng.random(Y.shape) < added * Y.mean(axis=0)))
 
 
+def judge(found: Any, missing: NDArray, positions: NDArray, seed: int) -> NDArray[np.bool_]:
+    """Return verdicts on suggestions, some of which are wrong."""
+    right = missing[found.missing.rows[positions], found.missing.labels[positions]]
+    return right ^ (np.random.default_rng(seed).random(len(right)) < WRONG_VERDICTS)
+
+
 def review(found: Any, missing: NDArray, seed: int) -> tuple[float, float]:
     """Return the bounds of the share of missing labels after verdicts on 200 of the best cells."""
-    drawn = draw_best(found, 200, seed)
-    right = missing[found.missing.rows[drawn], found.missing.labels[drawn]]
-    right = right ^ (np.random.default_rng(seed).random(len(right)) < WRONG_VERDICTS)
-    counted = estimate_missing(found, drawn, right, WRONG_VERDICTS)
+    drawn = draw_best(found, N_VERDICTS, seed)
+    counted = estimate_missing(found, drawn, judge(found, missing, drawn, seed), WRONG_VERDICTS)
     n_right = found.n_written.sum() - found.doubtful.probabilities.sum()
     low, high = (number / (number + n_right) for number in (counted.low, counted.high))
     before = found.share_missing_interval
     return float(np.clip(low, *before)), float(np.clip(high, *before))
+
+
+def review_first(found: Any, missing: NDArray, seed: int) -> tuple[float, float]:
+    """Return the bounds of the share of missing labels after verdicts on the 200 most probable cells."""
+    first = found.missing.first(N_VERDICTS)
+    right = judge(found, missing, np.arange(len(first)), seed)
+    return learn(found, first.rows, first.labels, right, WRONG_VERDICTS).share_missing_interval
 
 
 def measure(name: str, rate: float, shaped: bool, draws: int, added: float) -> list[Any]:
@@ -88,25 +100,16 @@ def measure(name: str, rate: float, shaped: bool, draws: int, added: float) -> l
         estimator = BinaryRelevance(0.1, loss="logistic")
         found = audit(X, written.astype(np.int8), estimator, candidates=Y.shape[1], random_state=seed)
         truth = (Y & ~written).sum() / Y.sum()
-        after = review(found, Y & ~written, seed)
-        rows.append((truth, found.share_missing, *found.share_missing_interval, *after))
-    truth, estimate, low, high, low_after, high_after = np.transpose(rows)
-    held = [np.mean((a - 1e-9 <= truth) & (truth <= b + 1e-9)) for a, b in ((low, high), (low_after, high_after))]
-    widths = [float((b - a).mean()) for a, b in ((low, high), (low_after, high_after))]
+        after = [how(found, Y & ~written, seed) for how in (review, review_first)]
+        rows.append((truth, found.share_missing, *found.share_missing_interval, *after[0], *after[1]))
+    truth, estimate, *bounds = np.transpose(rows)
+    pairs = [(bounds[i], bounds[i + 1]) for i in (0, 2, 4)]
+    held = [float(np.mean((a - 1e-9 <= truth) & (truth <= b + 1e-9))) for a, b in pairs]
+    widths = [float((b - a).mean()) for a, b in pairs]
     error = float(np.abs(estimate - truth).mean())
     shape = "rare labels more" if shaped else "at random"
-    return [
-        name,
-        rate,
-        shape,
-        float(truth.mean()),
-        float(estimate.mean()),
-        error,
-        held[0],
-        widths[0],
-        held[1],
-        widths[1],
-    ]
+    figures = [value for pair in zip(held, widths, strict=True) for value in pair]
+    return [name, rate, shape, float(truth.mean()), float(estimate.mean()), error, *figures]
 
 
 def main() -> None:
@@ -121,10 +124,13 @@ def main() -> None:
         for rate in RATES
         for shaped in ((False, True) if rate else (False,))
     ]
-    header = ["table", "rate", "omitted", "truth", "estimate", "error", "hold", "width", "hold after", "width after"]
+    header = ["table", "rate", "omitted", "truth", "estimate", "error", "hold", "width"]
+    header += ["hold after", "width after", "hold, first", "width, first"]
     show("Share of missing labels", header, rows)
-    before, after = (np.mean([row[column] for row in rows]) for column in (6, 8))
-    print(f"all intervals: {before:.3f} hold before the verdicts, {after:.3f} after them")
+    before, after, first = (np.mean([row[column] for row in rows]) for column in (6, 8, 10))
+    print(
+        f"all intervals: {before:.3f} hold before verdicts, {after:.3f} after them, {first:.3f} after the first cells"
+    )
 
 
 if __name__ == "__main__":

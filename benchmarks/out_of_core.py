@@ -125,6 +125,7 @@ def measure(name, X, Y, options, *, cold=False):
     model = LEML(
         options.k,
         init="random",
+        device="cpu",
         max_iter=options.alternations,
         tol=0.0,
         random_state=0,

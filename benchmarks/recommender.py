@@ -102,6 +102,7 @@ def measure(method: Method, splits: Sequence[Split]) -> list[Result]:
     for split in splits:
         point = choose(method, split.train)
         results.append(evaluate(split.test, method.recommend(split.train, DEPTH, [point, point])[-1]))
+        print(f"{method.name}, split {len(results) - 1}: {describe(results[-1], MEASURES)}", flush=True)
     return results
 
 

@@ -8,7 +8,8 @@ truth, and their mean width over the width that the mask alone forces, 2 · 1.96
 With ``--shaped`` rare labels lose more, and the share of each label is the estimate of the calibrated model on the
 test rows.
 
-    python -m benchmarks.true_accuracy [bibtex delicious eurlex] [--masks 50] [--keep 0.2 0.5 0.8] [--shaped]
+    python -m benchmarks.true_accuracy [bibtex delicious eurlex] [--masks 50] [--keep 0.2 0.5 0.8]
+        [--metrics P nDCG recall] [--shaped]
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ def estimates(Y: Any, ranked: Any, written: Any, names: list[str], bounds: Any =
     return np.array([(metrics[name].compute(), *metrics[name].interval()) for name in names])
 
 
-def masked(name: str, keep: float, masks: int, Y: Any, ranked: Any) -> list[list[Any]]:
+def masked(name: str, keep: float, masks: int, kinds: list[str], Y: Any, ranked: Any) -> list[list[Any]]:
     """Return the rows of the table for labels that are kept at random."""
-    names = [f"{kind}@{k}" for kind in ("P", "nDCG", "recall") for k in KS]
+    names = [f"{kind}@{k}" for kind in kinds for k in KS]
     truth = estimates(Y, ranked, 1.0, names)[:, 0]
     drawn = [sp.csr_array(hide_positives(Y, keep, random_state=seed)) for seed in range(masks)]
     plain = np.mean([estimates(W, ranked, 1.0, names)[:, 0] for W in drawn[:3]], axis=0)
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=["bibtex", "delicious", "eurlex"])
     parser.add_argument("--masks", type=int, default=50)
     parser.add_argument("--keep", type=float, nargs="*", default=[0.2, 0.5, 0.8])
+    parser.add_argument("--metrics", nargs="*", default=["P", "nDCG", "recall"])
     parser.add_argument("--shaped", action="store_true")
     options = parser.parse_args()
     rows: list[list[Any]] = []
@@ -90,7 +92,7 @@ def main() -> None:
             rows += shaped(name, model, X_test, Y, ranked)
             continue
         for keep in options.keep:
-            rows += masked(name, keep, options.masks, Y, ranked)
+            rows += masked(name, keep, options.masks, options.metrics, Y, ranked)
     if options.shaped:
         show(
             "Rare labels lose more",

@@ -1,4 +1,4 @@
-"""The option --quick, and data fixtures that several test modules use."""
+"""The options --quick and --torch, and data fixtures that several test modules use."""
 
 from __future__ import annotations
 
@@ -28,6 +28,19 @@ SLOW_MODULES = {
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="Skip slow tests; run one configuration of each estimator.")
+    parser.addoption("--torch", action="store_true", help='Let device="auto" be PyTorch\'s CPU device.')
+
+
+def pytest_configure(config):
+    if config.getoption("--torch"):
+        import torch
+
+        from labelgap.kernels import BACKENDS
+        from labelgap.kernels.gpu import TorchBackend
+
+        torch.set_num_threads(1)  # as in test_gpu.py
+        backend = TorchBackend("cpu")
+        BACKENDS["auto"] = lambda: backend
 
 
 def pytest_collection_modifyitems(config, items):

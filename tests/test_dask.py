@@ -120,13 +120,14 @@ def test_rows_stay_on_the_workers(planted, client):
     np.testing.assert_allclose(total, (matrix.T @ matrix).toarray(), atol=1e-12)
 
 
-@pytest.mark.parametrize("case", ["squared", "one-class"])
+@pytest.mark.parametrize("case", ["squared", "logistic with gaps", "one-class without features"])
 def test_labels_that_do_not_fit_into_a_worker_arrive_in_pieces(case, planted, client, monkeypatch):
-    sizes, share = [], Cluster.share
-    monkeypatch.setattr(Cluster, "share", lambda self, value: sizes.append(np.size(value)) or share(self, value))
-    monkeypatch.setattr(Cluster, "piece_bytes", 5 * 2 * 8)
+    """No worker gets the factors of all labels at a time."""
+    sent, share = [], Cluster.share
+    monkeypatch.setattr(Cluster, "share", lambda self, value: sent.append(value) or share(self, value))
+    monkeypatch.setattr(Cluster, "piece_bytes", 3 * 2 * 8)
     ours = fit(case, planted, "dask")
-    assert max(sizes) == 5 * 2 if case == "squared" else 5 * 2 in sizes
+    assert (5, 2) not in [value.shape for value in sent if isinstance(value, np.ndarray)]
     plain = fit(case, planted, "cpu")
     np.testing.assert_allclose(ours.objective_, plain.objective_, rtol=1e-9)
 
@@ -365,13 +366,16 @@ def test_rows_on_the_cluster_stay_there(form, planted, client, monkeypatch):
     assert ours.n_features_in_ == X.shape[1]
 
 
-def test_predictions_are_made_again_when_the_model_is_lost_with_a_worker(planted, client, monkeypatch):
+@pytest.mark.parametrize("when", ["on its way", "there"])
+def test_predictions_are_made_again_when_the_model_is_lost_with_a_worker(when, planted, client, monkeypatch):
     data, calls, scatter = planted(n=60), [], client.scatter
     blocks = make_blocks(client, "delayed", sp.csr_array(data.X))
 
     def lose_first(value, **options):
+        calls.append(1)
+        if len(calls) == 1 and when == "on its way":
+            raise OSError("Timed out trying to connect")
         future = scatter(value, **options)
-        calls.append(future)
         if len(calls) == 1:
             client.cancel([future])
         return future

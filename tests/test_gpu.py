@@ -13,6 +13,7 @@ import reference_kernels as reference
 from labelgap import (
     LEML,
     MC1,
+    SLEEC,
     BinaryRelevance,
     FastXML,
     Labels,
@@ -35,7 +36,6 @@ from labelgap.kernels.gpu_streams import StreamedBackend
 from labelgap.kernels.shards import ShardedBackend
 from labelgap.losses import LOSSES
 from labelgap.objectives.positive_unlabelled import CorrectedLoss
-from labelgap.serve.served_models import open_models
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="PyTorch is not installed: pip install labelgap[gpu]"
@@ -193,6 +193,26 @@ def test_coarse_products_end_at_the_same_objective(cls, loss):
     np.testing.assert_allclose(theirs.objective_[-1], ours.objective_[-1], rtol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("embedding", ["svp", "als"])
+def test_sleec(embedding, dtype):
+    """Products of embedded rows agree: the embedding itself may be rotated."""
+    settings = {"n_components": 5, "n_clusters": 2, "n_learners": 2, "n_neighbors_embed": 10, "random_state": 0}
+    ours, theirs = (
+        SLEEC(device=device, embedding=embedding, dtype=dtype, **settings).fit(DATA.X, DATA.Y)
+        for device in ("cpu", "torch")
+    )
+    tolerance = 1e-3 if embedding == "als" else {"float64": 1e-9, "float32": 1e-4}[dtype]
+    for mine, other in zip(ours.parts_, theirs.parts_, strict=True):
+        for a, b in zip(mine, other, strict=True):
+            np.testing.assert_array_equal(b["rows"], a["rows"])
+            products = a["embedded"] @ a["embedded"].T
+            np.testing.assert_allclose(b["embedded"] @ b["embedded"].T, products, atol=tolerance * products.max())
+    np.testing.assert_allclose(
+        [history[-1] for history in theirs.objective_], [history[-1] for history in ours.objective_], rtol=1e-4
+    )
+
+
 @pytest.mark.parametrize("tracked", [False, True], ids=["all vectors", "tracked"])
 @pytest.mark.parametrize("solver", ["fpc", "exact", "accelerated", "factored"])
 @pytest.mark.parametrize("cls", [MC1, MCb])
@@ -307,6 +327,7 @@ def test_the_seams_of_a_device(tmp_path):
 
 
 def test_a_served_model_is_copied_to_its_device_once(tmp_path, monkeypatch):
+    open_models = pytest.importorskip("labelgap.serve.served_models").open_models
     backend, copied = make_backend(), []
     monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
     copy = backend.rows
@@ -407,6 +428,14 @@ def backend(request):
     if request.param not in devices():
         pytest.skip("PyTorch finds no GPU")
     return make_backend() if request.param == "cpu" else get_backend("cuda")
+
+
+def test_wide_products_are_made_in_parts(backend, monkeypatch):
+    monkeypatch.setattr("labelgap.kernels.gpu.MAX_WIDTH", 64)
+    rng = np.random.default_rng(0)
+    A, B = sp.random_array((5, 30), density=0.5, random_state=0, format="csr"), rng.standard_normal((30, 150))
+    product = backend.spmm(backend.prepare(A, float), backend.array(B, float))
+    np.testing.assert_allclose(backend.to_numpy(product), A @ B)
 
 
 @pytest.mark.parametrize("k", [1, 3, 70])

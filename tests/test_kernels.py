@@ -272,3 +272,34 @@ def test_choice_of_backend():
     assert get_backend("auto") is cpu
     with pytest.raises(ValueError, match="device='tpu'"):
         get_backend("tpu")
+
+
+def test_coarse_arrays_are_the_nearest_bfloat16(monkeypatch):
+    monkeypatch.setattr(cpu, "MIN_COARSE_NUMBERS", 0)
+    exact = np.array([[1.0, -2.0, 0.0, np.inf, -np.inf, 1 + 2.0**-8, 1 + 3 * 2.0**-8, np.pi]], np.float32)
+    nearest = (cpu.coarse(exact).astype(np.uint32) << 16).view(np.float32)
+    expected = [[1.0, -2.0, 0.0, np.inf, -np.inf, 1.0, 1 + 2.0**-6, 3.140625]]  # ties go to the even number
+    np.testing.assert_array_equal(nearest, expected)
+    B = np.random.default_rng(0).standard_normal((500, 7)).astype(np.float32)
+    rounded = (cpu.coarse(B).astype(np.uint32) << 16).view(np.float32)
+    assert np.abs(rounded / B - 1).max() <= 2.0**-8
+    assert cpu.coarse(B.astype(float)).dtype == float
+
+
+@pytest.mark.parametrize("n_jobs", [1, 3])
+def test_coarse_products_round_their_argument_alone(problem, n_jobs, monkeypatch):
+    monkeypatch.setattr(cpu, "MIN_COARSE_NUMBERS", 0)
+    A, B, H, _ = problem
+    P = cpu.prepare(A, np.float32)
+    for product, matrix, factor in ((cpu.spmm, A, H), (cpu.spmm_t, A.T, B)):
+        coarse = cpu.coarse(factor.astype(np.float32))
+        with threads(n_jobs):
+            found = product(P, coarse)
+        assert found.dtype == np.float32
+        close(found, matrix @ (coarse.astype(np.uint32) << 16).view(np.float32), np.float32)
+
+
+def test_many_random_numbers_are_normal_and_repeat():
+    one, again = (cpu.normal(np.random.RandomState(3), (1100, 1000), np.float32) for _ in range(2))
+    np.testing.assert_array_equal(one, again)
+    np.testing.assert_allclose((one.mean(), one.std()), (0, 1), atol=0.005)

@@ -70,12 +70,29 @@ def test_rounds_descend_to_a_minimum_as_low_as_that_of_half_steps(loss, gaps, ra
     assert np.abs(gradient).max() <= 0.02
 
 
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_steps_that_are_too_long_are_shortened(loss, gaps, monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    X, Y = regression(n=80, seed=5)
+    both = problem(sp.csr_array(X), hide_cells(Y, 0.6, random_state=0) if gaps else Labels(Y), loss, 0.5)
+    histories = {}
+    for length in (1.4, 300.0):
+        solver = both.make_solver("auto")
+        solver._length = length
+        fit = start(both, 4, init="svd", random_state=np.random.RandomState(0), dtype=np.float64)
+        before = float(both.value(fit.W, fit.H))
+        histories[length] = [before, *solve(both, fit, Options(solver, 40, 1e-7)).history]
+        assert np.all(np.diff(histories[length]) <= 1e-9 * before)
+    assert histories[300.0][-1] == pytest.approx(histories[1.4][-1], rel=0.05)  # F has several minima
+
+
 def test_rounds_take_a_fraction_of_the_products(monkeypatch):
     """Few rounds reach what half steps of a dozen products reach."""
     monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
     X, Y = make_sparse_multilabel(600, 200, 50, 20, 3, random_state=0)
     products, plain = [], Features.t_times
-    monkeypatch.setattr(Features, "t_times", lambda self, B: products.append(1) or plain(self, B))
+    monkeypatch.setattr(Features, "t_times", lambda self, *B: products.append(1) or plain(self, *B))
     counts = {}
     for solver in ("direct", "auto"):
         both = problem(X, Labels(Y), "squared", 0.1)
@@ -209,11 +226,11 @@ def test_all_cells_are_never_held_at_once(loss, monkeypatch):
     """Every n×L product is of a block: none is larger than the block size."""
     X, Y = regression(n=400, L=30, d=5, seed=7)
     monkeypatch.setattr(cpu, "MAX_BLOCK_BYTES", 30 * 8 * 20)
-    whole = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
+    whole = LEML(3, loss=loss, dtype="float64", random_state=0, device="cpu").fit(X, Y)
     sizes = []
     plain = cpu._sum_over_block
     monkeypatch.setattr(cpu, "_sum_over_block", lambda *a: (sizes.append(a[-2].size), plain(*a))[1])
-    again = LEML(3, loss=loss, dtype="float64", random_state=0).fit(X, Y)
+    again = LEML(3, loss=loss, dtype="float64", random_state=0, device="cpu").fit(X, Y)
     assert len(sizes) > 20
     assert max(sizes) <= max(30, 400) * 20
     np.testing.assert_allclose(again.label_factors_, whole.label_factors_)

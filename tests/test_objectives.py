@@ -8,6 +8,7 @@ from labelgap.kernels import cpu
 from labelgap.losses import LOSSES
 from labelgap.objectives import Features, Problem, bind_label_cells, start
 from labelgap.objectives.base import Composition, Ridge, Sum
+from labelgap.objectives.cells import AllCellsSquared, Weights
 from labelgap.objectives.features import Identity
 from labelgap.objectives.problem import balance_factors
 from labelgap.observations import Labels, hide_cells
@@ -216,3 +217,18 @@ def test_factors_of_zero_stay():
     new_W, new_H = balance_factors(W, H, 1.0)
     assert new_W is W
     assert new_H is H
+
+
+@pytest.mark.parametrize("levels", [(0.0, 1.0), (-1.0, -1.0), (-1.0, 1.0)])
+@pytest.mark.parametrize("weights", [Weights(), Weights(1.0, 0.3), Weights(np.arange(1.0, 1 + N)[:, None], 1.0)])
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_a_model_without_its_value_has_the_same_gradient(levels, weights, orthogonal):
+    _, Y, _, H = data()
+    H = np.linalg.qr(H)[0] * np.arange(1.0, K + 1) if orthogonal else H
+    positives = cpu.prepare(sp.csr_array(Y if levels[0] != levels[1] else 0 * Y), np.float64)
+    objective = AllCellsSquared(cpu, LOSS[0], positives, levels, weights).objective_in_left(H)
+    B = np.random.default_rng(2).standard_normal((N, K))
+    before = B.copy()
+    model, lean = objective.model(B), objective.expand(B)
+    np.testing.assert_allclose(lean.gradient, model.gradient, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(B, before)

@@ -10,9 +10,19 @@ from typer.testing import CliRunner
 from labelgap.cli import app
 from labelgap.datasets import Dataset, make_low_rank
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
-from labelgap_papers import RunOptions, Setting, find_experiments, list_experiments, paper_methods, run, study
+from labelgap_papers import (
+    RunOptions,
+    Setting,
+    find_experiments,
+    list_experiments,
+    mc_tables,
+    one_class_tables,
+    paper_methods,
+    run,
+    study,
+)
 from labelgap_papers.experiments import TableRow, read_published
-from labelgap_papers.journal import compute_version
+from labelgap_papers.journal import Journal, compute_version
 from labelgap_papers.run_all import run_all
 
 TABLES = ["leml/table-12", "leml/table-14", "leml/table-15"]
@@ -405,6 +415,13 @@ def test_a_budget_leaves_fits_to_another_run(tmp_path, counted):
     assert "is not a folder" in reproduce(*ALL, "--folder", tmp_path / "nowhere").output
 
 
+def test_a_fit_that_exceeds_the_budget_does_not_hold_up_shorter_ones(tmp_path, monkeypatch, counted):
+    monkeypatch.setattr(Journal, "estimate", lambda journal, key: 1e6 if key.setting.observed == 0.1 else 0.1)
+    result = reproduce(*ALL, "--folder", tmp_path, "--budget", "10m")
+    assert "3 fits; 1 left" in result.output
+    assert len(counted) == 3
+
+
 def test_a_fit_that_fails_does_not_end_the_run(tmp_path, monkeypatch, counted):
     real = paper_methods.METHODS["LEML"]
 
@@ -419,15 +436,30 @@ def test_a_fit_that_fails_does_not_end_the_run(tmp_path, monkeypatch, counted):
     assert "ValueError: too few cells" in result.output
 
 
-def test_the_version_of_a_method_follows_its_code(monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "other", "module", "constant"),
+    [
+        ("LEML", "FastXML", paper_methods, "LEML_ALPHAS"),
+        ("SQ-SQ", "LR-wSQ-Nys", one_class_tables, "RECOMMENDER_SPLITS"),  # a method of an argument has it
+        ("EM1+SVM", "Mean+SVM", mc_tables, "PUBLISHED_EM"),  # a lambda of a closure has it
+    ],
+)
+def test_the_version_of_a_method_follows_its_code(method, other, module, constant, monkeypatch):
     list_experiments()
+    fits = [paper_methods.METHODS[name].fit for name in (method, other)]
     compute_version.cache_clear()
-    leml, forest = (compute_version(paper_methods.METHODS[name].fit) for name in ("LEML", "FastXML"))
-    monkeypatch.setattr(paper_methods, "LEML_ALPHAS", [1.0])
+    before, others = map(compute_version, fits)
+    monkeypatch.setattr(module, constant, [1.0])
     compute_version.cache_clear()
-    assert compute_version(paper_methods.METHODS["LEML"].fit) != leml
-    assert compute_version(paper_methods.METHODS["FastXML"].fit) == forest
+    assert compute_version(fits[0]) != before
+    assert compute_version(fits[1]) == others
     compute_version.cache_clear()
+
+
+def test_forms_of_one_class_factorization_have_their_own_versions():
+    list_experiments()
+    names = ["SQ-SQ", "SQ-wSQ", "LR-wSQ", "LR-wLR", "SQ-SQ (S)", "LR-LR (S)", "SQ-SQ (graph)"]
+    assert len({compute_version(paper_methods.METHODS[name].fit) for name in names}) == len(names)
 
 
 def test_a_row_over_seeds():

@@ -337,7 +337,7 @@ def test_suggestions_come_in_the_order_that_was_chosen(store):
 
 
 @pytest.mark.parametrize("group", ["none", "label", "document"])
-@pytest.mark.parametrize("order", ["probability", "uncertainty"])
+@pytest.mark.parametrize("order", ["probability", "uncertainty", "mixed"])
 def test_pages_that_follow_each_other_make_the_whole_list(store, group, order):
     rng = np.random.default_rng(0)  # few values, so that many are equally likely
     cells = [cell(row, label, probability=rng.integers(2, 9) / 10) for row in range(8) for label in "abcde"]
@@ -354,7 +354,38 @@ def test_pages_that_follow_each_other_make_the_whole_list(store, group, order):
     assert found == whole
 
 
+def test_a_random_sample_is_mixed_into_the_queue(store):
+    store.replace_suggestions([cell(row, "a", probability=1 - row / 1000) for row in range(900)])
+    mixed = [one.row for one in SuggestionQuery(order="mixed").page(store, 60)]
+    sample = [one.row for one in SuggestionQuery().at_random(store)]
+    assert sorted(sample) == list(range(900))
+    assert set(mixed[:4]) == {0, 1, 2, 3}
+    assert set(sample[:8]) <= set(mixed)
+    assert len(set(mixed) & set(range(60))) > 45
+    assert abs(np.mean(sample[:30]) - 450) < 60  # of all probabilities
+
+
 # --- statistics -----------------------------------------------------------------------------------------------------
+
+
+def test_a_random_sample_says_how_many_suggestions_are_right(store):
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(50):
+        cells = [cell(row, "a", probability=p) for row, p in enumerate(np.sort(rng.uniform(0.1, 1, 600))[::-1])]
+        store.replace_suggestions(cells)
+        sample = SuggestionQuery().at_random(store)
+        right = rng.random(600) < 0.5 * np.array([one.probability for one in sample])  # half of what was stated
+        said = ["accept" if yes else "reject" for yes in right[:80]]
+        made = [review(i, one.row, "a", said[i], probability=one.probability) for i, one in enumerate(sample[:80])]
+        others = [review(100 + i, one.row, "a", "reject", probability=0.9) for i, one in enumerate(cells[:20])]
+        found = statistics.estimate_right(
+            sample, [*made, *(one for one in others if one.row not in {m.row for m in made})]
+        )
+        held += found["low"] <= right.sum() <= found["high"]
+        assert found["sampled"] >= 80
+    assert held >= 43
+    assert statistics.estimate_right(sample, made[1:]) is None
 
 
 def test_statistics_by_hand():

@@ -429,7 +429,7 @@ def test_every_choice_learns(setting):
 
 def test_admm_without_l1_is_ridge():
     X, Y = blobs()
-    options = {"n_components": 5, "n_learners": 1, "dtype": "float64", "random_state": 0}
+    options = {"n_components": 5, "n_learners": 1, "dtype": "float64", "random_state": 0, "device": "cpu"}
     admm, ridge = (SLEEC(regressor=name, **options).fit(X, Y) for name in ("admm", "ridge"))
     assert_same_model(admm, ridge)
 

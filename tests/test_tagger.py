@@ -414,3 +414,20 @@ def test_weights_that_mean_nothing():
         Tagger(SLEEC(2)).fit(texts, Y, sample_weight=np.ones(120))
     with pytest.raises(ValueError, match="sample_weight"):
         Tagger().fit(texts, Y, sample_weight=np.ones(7))
+
+
+def test_rows_are_left_out_alone_in_blocks(monkeypatch):
+    """Scores for a calibration do not depend on the number of rows that are in memory at once."""
+    rng = np.random.default_rng(0)
+    X, labels = rng.standard_normal((80, 6)).astype("float32"), Labels((rng.random((80, 5)) < 0.3).astype(int))
+    choice = choosing.choose_estimator(X, labels)
+    model = choice.estimator.fit(X, labels)
+    monkeypatch.setattr(choosing, "MAX_CALIBRATED", 60)
+    blocks = {}
+    for cells in (1 << 22, 50):
+        monkeypatch.setattr(choosing, "BLOCK_CELLS", cells)
+        (part,) = choice.score_held_out(model, np.linspace(1, 1.2, 80))
+        blocks[cells] = list(part.scores.blocks())
+        assert len(part.rows) == 60
+    assert (len(blocks[1 << 22]), len(blocks[50])) == (1, 6)
+    np.testing.assert_allclose(np.concatenate(blocks[50]), blocks[1 << 22][0], rtol=1e-5, atol=1e-6)

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import cache, partial
@@ -159,29 +160,45 @@ def _collect(name: str, value: Any, texts: dict[str, str], modules: set[str]) ->
     """Add the code and the constants of this package that a value uses, and the modules of labelgap it refers to."""
     module = getattr(value, "__module__", None) or ""
     if isinstance(value, partial):
-        for part in (value.func, *value.args, *value.keywords.values()):
-            _collect(name, part, texts, modules)
+        for number, part in enumerate((value.func, *value.args, *value.keywords.values())):
+            _collect(f"{name}[{number}]", part, texts, modules)
     elif isinstance(value, CONSTANTS):
         texts[f"{name} ="] = OBJECT_ADDRESS.sub("", repr(value))
     elif isinstance(value, FunctionType) and module.startswith("labelgap_papers."):
-        if f"{module}.{value.__name__}" not in texts:
-            tree = _find_function(module, value.__name__)
-            texts[f"{module}.{value.__name__}"] = "" if tree is None else ast.unparse(tree)
-            names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)} if tree is not None else set()
-            for used in sorted(names):
-                _collect(used, value.__globals__.get(used), texts, modules)
+        _collect_definition(value, texts, modules)
+    elif type(value).__module__.startswith("labelgap_papers."):  # an object whose methods a function calls
+        texts[f"{name} ="] = OBJECT_ADDRESS.sub("", repr(value))
+        _collect_definition(type(value), texts, modules)
     elif module.startswith("labelgap.") and hasattr(value, "__qualname__"):
         modules.add(module)
 
 
-def _find_function(module: str, name: str) -> ast.FunctionDef | None:
-    """Return the definition of a function at the top of a module, without docstring and decorators."""
-    tree = _parse_module(module)
-    for node in tree.body if tree is not None else ():
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            node.decorator_list = []
-            return node
-    return None
+def _collect_definition(value: Any, texts: dict[str, str], modules: set[str]) -> None:
+    """Add the code of a function or class of this package, and what it uses."""
+    name, tree = f"{value.__module__}.{value.__qualname__}", _find_definition(value)
+    if tree is None or name in texts:
+        return
+    texts[name] = ast.unparse(tree)
+    values = vars(sys.modules[value.__module__])
+    if isinstance(value, FunctionType) and value.__closure__:
+        cells = zip(value.__code__.co_freevars, value.__closure__, strict=True)
+        values = values | {used: cell.cell_contents for used, cell in cells}
+    for used in sorted({node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}):
+        _collect(used, values.get(used), texts, modules)
+
+
+def _find_definition(value: Any) -> ast.AST | None:
+    """Return the definition of a function or class, without docstring and decorators."""
+    body, found = _parse_module(value.__module__), None
+    if value.__name__ == "<lambda>" and body is not None:
+        nodes = (node for node in ast.walk(body) if isinstance(node, ast.Lambda))
+        return next((node for node in nodes if node.lineno == value.__code__.co_firstlineno), None)
+    for part in value.__qualname__.replace(".<locals>", "").split("."):
+        definitions = (node for node in getattr(body, "body", ()) if getattr(node, "name", None) == part)
+        body = found = next(definitions, None)
+    if found is not None:
+        found.decorator_list = []
+    return found
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from functools import cache, partial
@@ -18,6 +18,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from labelgap import __version__
@@ -266,9 +267,8 @@ def _update_readme(page: Path, text: str) -> None:
     """Put the page's sentence about all numbers between the marks of the README above, if it has them."""
     readme, (total,) = page.parents[2] / "README.md", TOTAL.findall(text)
     content = readme.read_text(encoding="utf-8") if readme.is_file() else ""
-    sentence = total[0].lower() + total[1:].replace(
-        "reached", f"[reached]({page.relative_to(readme.parent).as_posix()})"
-    )
+    link = f"[reached]({page.relative_to(readme.parent).as_posix()})"
+    sentence = total[0].lower() + total[1:].replace("reached", link, 1)
     updated = README_MARKS.sub(lambda marks: f"{marks[1]}{sentence}{marks[3]}", content)
     if updated != content:
         with write_atomically(readme) as stream:
@@ -292,11 +292,12 @@ def summarize(rows: Sequence[TableRow], folder: str = "FOLDER", random_rows: Ite
     }
     lines = [_summarize_experiment(e, numbers_of[e.name], rows_of[e.name]) for e in experiments]
     published, all_rows = sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part]
-    header = _HEADER.format(folder=folder, journal=JOURNAL, total=format_total(published, all_rows))
     splits = {(row.experiment, normalize_setting(row.setting), row.metric): row for row in random_rows if row.values}
+    total = format_total(published, all_rows, splits)
+    header = _HEADER.format(folder=folder, journal=JOURNAL, total=total)
     sections = [_list_shortfalls(e.name, rows_of[e.name], splits) for e in experiments]
-    total = f"| **all** | | {_format_counts(published, all_rows)} |"
-    return header + "\n".join([*lines, total]) + "\n" + "".join(sections) + _list_elsewhere()
+    lines.append(f"| **all** | | {_format_counts(published, all_rows)} |")
+    return header + "\n".join(lines) + "\n" + "".join(sections) + _list_elsewhere()
 
 
 def _share_rows(rows: Iterable[TableRow], numbers_of: dict[str, list[PublishedNumber]]) -> Iterator[TableRow]:
@@ -311,8 +312,10 @@ def _share_rows(rows: Iterable[TableRow], numbers_of: dict[str, list[PublishedNu
                 yield replace(row, experiment=name, setting=number.setting, paper=number.value)
 
 
-def format_total(published: int, rows: Sequence[TableRow]) -> str:
-    """Return one sentence about all numbers whose data are at hand.
+def format_total(
+    published: int, rows: Sequence[TableRow], splits: Mapping[tuple, TableRow] = MappingProxyType({})
+) -> str:
+    """Return one sentence about all numbers whose data are at hand, and one about ``splits``, rows on random splits.
 
     >>> format_total(4, [])
     'Of 4 published numbers whose data are at hand, 0 were measured (0 %).'
@@ -321,8 +324,16 @@ def format_total(published: int, rows: Sequence[TableRow]) -> str:
     share = f" ({100 * len(rows) / published:.0f} %)"
     if not rows:
         return measured + share + "."
-    n_reached = sum(map(_row_is_reached, rows))
-    return f"{measured}{share}, and {n_reached:,} of these are reached ({100 * n_reached / len(rows):.0f} %)."
+    missed = [row for row in rows if not _row_is_reached(row)]
+    n_reached = len(rows) - len(missed)
+    on_splits = sum(_row_is_reached(split) for row in missed if (split := _find_split(row, splits)) is not None)
+    total = f"{measured}{share}, and {n_reached:,} of these are reached ({100 * n_reached / len(rows):.0f} %)."
+    return total + f" Of the other {len(missed)}, {on_splits} are reached on random splits." * (on_splits > 0)
+
+
+def _find_split(row: TableRow, splits: Mapping[tuple, TableRow]) -> TableRow | None:
+    """Return the row of the same number on random splits; None if it was not measured there."""
+    return splits.get((row.experiment, normalize_setting(replace(row.setting, split="random")), row.metric))
 
 
 def _summarize_experiment(
@@ -366,8 +377,8 @@ def _list_shortfalls(experiment: str, rows: Sequence[TableRow], splits: dict[tup
     for (method, dataset), group in groupby(missed, method_and_dataset):
         shortfalls = [(compute_shortfall(r.metric, r.paper or 0.0, r.ours or 0.0), r) for r in group]
         worst, row = max(shortfalls, key=lambda pair: pair[0] / abs(pair[1].paper or 1.0))
-        keys = [(experiment, normalize_setting(replace(r.setting, split="random")), r.metric) for _, r in shortfalls]
-        reasons = [_find_reason(experiment, dataset, method), _describe_splits([splits.get(key) for key in keys])]
+        on_splits = [_find_split(r, splits) for _, r in shortfalls]
+        reasons = [_find_reason(experiment, dataset, method), _describe_splits(on_splits)]
         why = "; ".join(filter(None, reasons)) or "not known"
         section += f"| {method} | {dataset} | {len(shortfalls)} | up to {worst:.4g} ({row.metric}) | {why} |\n"
     return section

@@ -44,9 +44,9 @@ def run_all(
     """Make the fits that the journal of a folder does not have, in the order of expected time per published number.
 
     Fits without any measurement come before those whose code has changed and those of ``measured`` settings, which
-    other files of the folder have; the first seed of every setting comes before the others. A fit that is not
-    expected to end within the budget of seconds is left to another run, and so is everything after Ctrl-C. A fit that
-    fails is reported and skipped.
+    other files of the folder have; the first seed of every setting comes before the others. Fits that are not
+    expected to end within the budget of seconds are left to another run, and so is everything after Ctrl-C. A fit
+    that fails is reported and skipped.
     """
     journal, progress = Journal(folder / JOURNAL), Progress()
     plan = FitPlan(options, log, journal)
@@ -60,8 +60,9 @@ def run_all(
             waiting.sort(
                 key=lambda key: (key not in new, plan.counts[key.setting] == 0, key.seed, plan.estimate_cost(key))
             )
-            key = waiting[0]
-            if time.monotonic() + journal.estimate(key) > deadline:
+            left = deadline - time.monotonic()
+            key = next((key for key in waiting if journal.estimate(key) <= left), None)
+            if key is None:
                 break
             waiting.remove(key)
             _make_fit(plan, key, progress, log)

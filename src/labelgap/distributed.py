@@ -26,13 +26,13 @@ from uuid import uuid4
 import numpy as np
 
 from labelgap import __version__
+from labelgap.kernels.base import LostArrays, repeat_when_lost
 from labelgap.kernels.dask_backend import MAX_TASK_BYTES, Cluster
-from labelgap.kernels.row_shards import KEY_PREFIX, find_losses, make_key
+from labelgap.kernels.row_shards import KEY_PREFIX, make_key, scatter, watch_losses
 from labelgap.runtime import get_memory_limit, has_memory_limit, import_optional, limit_memory, offload, threads
 
 CONNECT_SECONDS = 5.0
 REACH_SECONDS = 1.0
-MAX_ATTEMPTS = 5  # of a task that was lost with its worker; each of them outlives three deaths
 STRAGGLER_RATIO = 2.0  # of a worker's seconds to those that its tasks take on the median worker
 
 __all__ = ["DaskRunner", "connect"]
@@ -232,17 +232,19 @@ class DaskRunner:
     def call(self, task: Callable[[], Any]) -> Any:
         """Return the result of a task on one of the workers; one whose data were lost with a worker runs again."""
         name, limit = _name_task(task), get_memory_limit() if has_memory_limit() else None
-        for attempt in range(MAX_ATTEMPTS):
+
+        def run() -> Any:
             try:
                 packed = *self._pack(task), limit
-                return self.client.submit(run_packed, *packed, key=make_key(name)).result()
-            except find_losses():
-                if attempt == MAX_ATTEMPTS - 1 or self.client.status != "running":
-                    raise
+                with watch_losses(self.client):
+                    return self.client.submit(run_packed, *packed, key=make_key(name)).result()
+            except LostArrays:
                 with self._lock:
                     self.n_repeated += 1
                     self._sent.clear()
-        raise AssertionError
+                raise
+
+        return repeat_when_lost(run)
 
     def _pack(self, task: Callable[[], Any]) -> tuple[bytes, list[Any]]:
         """Return the bytes of a task and its large arrays as futures."""
@@ -264,7 +266,7 @@ class DaskRunner:
         """Send an array to a worker, unless one has it; other workers fetch it from there."""
         key = id(array)
         if key not in self._sent:
-            future = self.client.scatter(array, hash=False)
+            future = scatter(self.client, array, broadcast=False)
             self._sent[key] = weakref.ref(array, lambda _: self._sent.pop(key, None)), future
         return self._sent[key][1]
 

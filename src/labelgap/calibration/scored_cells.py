@@ -8,6 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.observations import Labels
+from labelgap.runtime import row_blocks
+
+MAX_CELLS = 1 << 18
 
 
 class ScoredCells(NamedTuple):
@@ -43,6 +46,17 @@ def choose_cells(
     scores: NDArray, rows: NDArray, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState
 ) -> ScoredCells:
     """Return the positives, the best absent labels and sampled other absent labels of a block of rows."""
+    parts = list(row_blocks(len(scores), scores.shape[1], MAX_CELLS)) or [
+        slice(0)
+    ]  # each needs several arrays of its size
+    return concatenate_cells(
+        [_choose_cells(scores[part], rows[part], labels[part], candidates, n_sampled, rng) for part in parts]
+    )
+
+
+def _choose_cells(
+    scores: NDArray, rows: NDArray, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState
+) -> ScoredCells:
     positive = labels.positives.toarray()
     known = np.ones_like(positive) if labels.known is None else labels.known.toarray()
     absent_scores = np.where(known & ~positive, scores, -np.inf)

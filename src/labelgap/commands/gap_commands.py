@@ -161,8 +161,7 @@ def read_verdicts(path: Path, names: list[str] | None) -> tuple[list[int], list[
         if not row.isdecimal() or number is None:
             raise ValueError(f"--verdicts {path} names row {row!r} and label {label!r}, which the data do not have.")
         cells.append((int(row), number, record["verdict"] == "accept"))
-    rows, labels, right = ([cell[i] for cell in cells] for i in range(3))
-    return rows, labels, right
+    return [row for row, _, _ in cells], [label for _, label, _ in cells], [right for _, _, right in cells]
 
 
 def complete(

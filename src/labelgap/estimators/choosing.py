@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
@@ -31,8 +31,9 @@ DEPTHS = (1, 3, 5)
 MAX_WEIGHTS = 1 << 29  # of one-vs-all, features × labels
 MIN_SEARCH_ROWS = 50  # fewer rows leave too little to hold out for a search
 MAX_HELD_OUT, MAX_FOLD_SHARE = 3000, 0.2  # rows that are scored; if they are held out at once, their share of all
-MAX_CALIBRATED = 3000  # rows that are left out alone
-MAX_CELLS = 5 * 10**7  # held-out rows times labels, which are in memory
+MAX_CALIBRATED = 10_000  # rows that are left out alone
+MAX_CELLS = 5 * 10**7  # held-out rows times labels, of a search and of a calibration
+BLOCK_CELLS = 1 << 22  # of a calibration, which are in memory at once
 SEARCH_TOL = 0.03  # of regressions by conjugate gradients: rankings of held-out rows need no more
 SEED = 0  # of the folds; a choice is the same in every run
 
@@ -180,11 +181,18 @@ class RidgeSearch:
         rows = self._draw_rows(1.0, MAX_CALIBRATED)  # each is left out alone
         targets = scale_by_frequency(count_cells(self.labels.T)[0], model.frequency_power)
         leverages, threshold = self._ridge.with_alpha(model.alpha).find_leverages(rows), self.settings.loss.threshold
-        fitted = model._scores(self.X[rows]).dense() + threshold
-        scores = leave_each_out(fitted, self.labels[rows].positives.toarray() * targets, leverages) - threshold
-        if lengthening is not None:
-            scores += (lengthening[rows, None] - 1) * (scores - model.intercept_)
-        return [HeldOutPart(rows, BlockScores(partial(iter, [scores]), self.kernels))]
+
+        def score_blocks() -> Iterator[NDArray]:
+            for part in np.array_split(np.arange(len(rows)), ceil(len(rows) * self.labels.shape[1] / BLOCK_CELLS)):
+                block = rows[part]
+                fitted = model._scores(self.X[block]).dense() + threshold
+                truth = self.labels[block].positives.toarray() * targets
+                scores = leave_each_out(fitted, truth, leverages[part]) - threshold
+                if lengthening is not None:
+                    scores += (lengthening[block, None] - 1) * (scores - model.intercept_)
+                yield scores
+
+        return [HeldOutPart(rows, BlockScores(score_blocks, self.kernels))]
 
     def _draw_rows(self, share: float, most: int) -> NDArray:
         """Return a share of all rows, at most ``most``, or fewer if there are many labels."""
@@ -194,6 +202,7 @@ class RidgeSearch:
 
     def _count_hits(self, scores: NDArray, truth: NDArray, depths: list[int]) -> NDArray[np.float64]:
         """Return the numbers of positives among the best labels of rows, for each depth."""
-        best, _ = self.kernels.best_in_rows(scores, max(depths))
+        kernels = self.kernels
+        best = kernels.to_numpy(kernels.best_in_rows(kernels.array(scores, scores.dtype), max(depths))[0])
         counts = np.take_along_axis(truth, best, 1).sum(axis=0).cumsum()
         return np.array([counts[k - 1] for k in depths], float)

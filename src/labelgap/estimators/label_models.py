@@ -91,9 +91,11 @@ def count_cells(by_label: Labels) -> tuple[NDArray, NDArray]:
 
 
 def fit_blocks(
-    fit: BlockFitter, by_label: Labels, labels_per_block: int, *, name: str, verbose: int
+    fit: BlockFitter, by_label: Labels, labels_per_block: int, *, name: str, verbose: int, at_once: int | None = None
 ) -> list[tuple[NDArray, LabelFits]]:
-    """Fit all labels with cells of both classes in blocks, in parallel, and return the blocks with their models.
+    """Fit all labels with cells of both classes in blocks and return the blocks with their models.
+
+    ``at_once`` is the number of blocks at a time, by default that of threads.
 
     The blocks do not depend on the number of threads, so that rounding does not depend on it either. Finished blocks
     are stored in the current checkpoint.
@@ -104,7 +106,7 @@ def fit_blocks(
     blocks = np.array_split(learned, -(-len(learned) // labels_per_block)) if len(learned) else []
     tasks, fits = [partial(fit, block) for block in blocks], []
     with progress(len(tasks), name, verbose) as advance:
-        for block_fits in checkpoint_calls("labels", tasks, LabelFits):
+        for block_fits in checkpoint_calls("labels", tasks, LabelFits, at_once=at_once):
             advance(f"{len(block_fits.constants)} labels, {block_fits.n_iter} steps")
             fits.append(block_fits)
     return list(zip(blocks, fits, strict=True))
@@ -219,11 +221,11 @@ def fit_labels(problem: LabelProblem, kernels: Backend, *, verbose: int = 0) -> 
         )
 
     n_labels, n_rows = by_label.shape
-    n_targets, most = MAX_TARGETS_PER_BLOCK, MAX_LABELS_PER_BLOCK
+    n_targets, most, at_once = MAX_TARGETS_PER_BLOCK, MAX_LABELS_PER_BLOCK, None
     if kernels is not get_backend():
-        n_targets, most = MAX_DEVICE_TARGETS, MAX_DEVICE_LABELS
+        n_targets, most, at_once = MAX_DEVICE_TARGETS, MAX_DEVICE_LABELS, 1
     width = int(np.clip(n_targets // max(1, n_rows), MIN_LABELS_PER_BLOCK, most))
-    blocks = fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose)
+    blocks = fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose, at_once=at_once)
     for block, fits in blocks:
         constants[block] = fits.constants
     weights = _join_weights(blocks, (n_labels, problem.X.shape[1]), settings)

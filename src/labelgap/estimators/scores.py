@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,7 +42,11 @@ class Scores(ABC):
 
     def topk(self, k: int) -> tuple[NDArray, NDArray]:
         """Return the indices and values of the k best labels of each row, best first, two (n, k) arrays."""
-        best = [self.kernels.best_in_rows(block, k) for block in self.blocks()]
+        return self._rank_blocks((self.kernels.array(block, block.dtype) for block in self.blocks()), k)
+
+    def _rank_blocks(self, blocks: Iterable[Any], k: int) -> tuple[NDArray, NDArray]:
+        """Return the result of :meth:`topk` from blocks on the device of the kernels."""
+        best = [map(self.kernels.to_numpy, self.kernels.best_in_rows(block, k)) for block in blocks]
         indices, values = (np.concatenate(parts) for parts in zip(*best, strict=True))
         return indices, values
 
@@ -195,9 +199,7 @@ class LinearScores(Scores):
         if sp.issparse(self.X) and sp.issparse(self.coef):
             rows, labels = _with_column(self.X, np.ones(self.X.shape[0])), _with_column(self.coef, self.intercept)
             return kernels.product_topk(kernels.prepare(rows, dtype), kernels.prepare(labels, dtype), k)
-        best = [map(kernels.to_numpy, kernels.best_in_rows(block, k)) for block in self._device_blocks()]
-        indices, values = (np.concatenate(parts) for parts in zip(*best, strict=True))
-        return indices, values
+        return self._rank_blocks(self._device_blocks(), k)
 
     def known(self, labels: Labels) -> sp.csr_array:
         if sp.issparse(self.X) or sp.issparse(self.coef):

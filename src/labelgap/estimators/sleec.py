@@ -196,11 +196,13 @@ class SLEEC(VotingEstimator):
         if self.label_norm is not None:
             vectors = sp.csr_array(normalize(vectors, norm=self.label_norm))
         targets = find_label_neighbors(vectors, self.n_neighbors_embed, kernels, rng)
-        embedding = self._fit_embedding(Neighborhood(targets, kernels, dtype), rng)
+        # The systems of "als" are nearly singular: float32 would decide a part of its embedding by rounding.
+        exact_dtype = np.float64 if self.embedding == "als" else dtype
+        embedding = self._fit_embedding(Neighborhood(targets, kernels, exact_dtype), rng)
         exact = self.regressor == "ridge"  # the others run on the CPU
         regression = regress(
             Features(X, kernels if exact else get_backend(), dtype),
-            embedding.Z if exact else kernels.to_numpy(embedding.Z),
+            kernels.array(embedding.Z, dtype) if exact else kernels.to_numpy(embedding.Z),
             method=self.regressor,
             alpha=self.alpha,
             l1=self.l1,

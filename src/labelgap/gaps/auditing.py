@@ -24,11 +24,12 @@ from labelgap.gaps.row_context import adjust_to_row
 from labelgap.observations import Labels, as_labels, encode_tags, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
-LOW_SHARE = 0.2  # of the absent cells of a label: cells below these have a low score
-WRONG_QUANTILE, MIN_LABELS = 0.1, 10
+LOW_SHARE = 0.5  # of the absent cells of a label: cells below these have a low score
+MIN_LABELS = 10
+N_SHARES, N_FACTORS, FACTOR_SHAPES = 40, 60, (0.3, 0.5, 1.0)  # grids of φ and of g in `estimate_traceless`
 RATE_SPREAD = 0.1  # between groups of labels: prior standard deviation, in parts of the rate of all cells
 MIN_SHARE_OF_BOUND = 0.1  # rates of missing or wrong labels, in parts of their upper bounds
-ROW_TEMPERATURE = 0.2
+ROW_TEMPERATURE = 0.1
 LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written cells would not doubt them
 
 
@@ -89,6 +90,8 @@ class Audit:
         The number of written labels.
     places : ndarray
         For each missing label, the share of the written cells of labels of similar frequency with a higher score.
+    traceless : float
+        The estimated share of right labels among written ones of which the row shows no trace.
     label_names : list of str, optional
         The names of the labels, if Y has them.
     """
@@ -98,6 +101,7 @@ class Audit:
     share: WrittenShare
     n_written: NDArray[np.int64]
     places: NDArray[np.float64]
+    traceless: float = 0.0
     label_names: list[str] | None = None
 
     @property
@@ -127,13 +131,15 @@ class Audit:
         return f"Audit({counts}; {missing} of the true labels are missing)"
 
     def rank_rows(self) -> RankedRows:
-        """Return all rows with a suggestion, by Σ p exp(p / 0.2) / Σ exp(p / 0.2) over their suggestions.
+        """Return all rows with a suggestion, by Σ p exp(p / 0.1) / Σ exp(p / 0.1) over their suggestions.
 
         The cells of a row share its features, so that their errors are no independent events: 1 − Π (1 − p) would
-        rank a row with many slight doubts before one with a strong doubt.
+        rank a row with many slight doubts before one with a strong doubt. Probabilities of missing labels are upper
+        bounds where the data cannot tell, so those of doubtful labels count as if no right label were traceless.
         """
         rows = np.concatenate([self.missing.rows, self.doubtful.rows])
-        p = np.concatenate([self.missing.probabilities, self.doubtful.probabilities])
+        doubts = np.minimum(self.doubtful.probabilities / (1 - self.traceless), 1.0)
+        p = np.concatenate([self.missing.probabilities, doubts])
         present, position = np.unique(rows, return_inverse=True)
         weights = np.exp(p / ROW_TEMPERATURE)
         scores = np.bincount(position, p * weights, len(present)) / np.bincount(position, weights, len(present))
@@ -304,9 +310,12 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     omitted = estimate_odds(cells, group, cells.positive, descending=True)
     added = estimate_odds(cells, group, ~cells.positive, descending=False)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
-    in_row = adjust_to_row(cells, f)
-    ranked_absent = _rank_cells(cells, absent, omitted, group, in_row / (1 - in_row))
-    ranked_written = _rank_cells(cells, written, added, group, (1 - f) / f)
+    of_group = np.bincount(group, n_written)
+    rates, cap = _shrink_rates(omitted, of_group)
+    in_row = adjust_to_row(cells, f)[absent]
+    ranked_absent = _rank_cells(absent, rates[group[cells.labels[absent]]] * in_row / (1 - in_row), cap)
+    rates, cap = _shrink_rates(added, of_group)
+    ranked_written = _rank_cells(written, rates[group[cells.labels[written]]] * (1 - f[written]) / f[written], cap)
     right = estimate_traceless(cells, n_labels)
     missing, doubtful = (
         Suggestions(cells.rows[index], cells.labels[index], p)
@@ -315,27 +324,27 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     grouped = cells._replace(labels=group[cells.labels])
     before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
     places = (before / (totals[grouped.labels] + 1))[ranked_absent[0]]
-    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, label_names)
+    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, right, label_names)
 
 
-def _rank_cells(
-    cells: ScoredCells, index: NDArray, odds: list[Odds], group: NDArray, likelihood_ratio: NDArray
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return cells in descending order of odds × likelihood ratio, and these as probabilities, capped after sorting.
+def _shrink_rates(odds: list[Odds], n_written: NDArray) -> tuple[NDArray[np.float64], float]:
+    """Return the odds of each group, shrunk to the mean odds in proportion to their variance, and the cap.
 
-    The odds of a group are shrunk to those of all cells in proportion to their variance. The cap is 1 / (1 + relative
-    standard error of the odds of all cells): what the data can support.
+    Groups count in the mean as their written cells. The cap of probabilities is 1 / (1 + relative standard error of
+    the mean odds): what the data can support.
     """
     # A rate of 0 would lose the order of its cells.
     rates = np.array([max(part.estimate, MIN_SHARE_OF_BOUND * part.high) for part in odds])
     errors = np.array([part.error for part in odds])
-    number = group[cells.labels[index]]
-    sizes = np.bincount(number, minlength=len(odds)) / max(len(index), 1)
+    sizes = n_written / n_written.sum()
     overall = float(sizes @ rates)
     cap = 1 / (1 + np.linalg.norm(sizes * errors) / max(overall, 1e-300))
     spread = RATE_SPREAD * overall
-    rates = overall + (rates - overall) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300)
-    estimates = rates[number] * likelihood_ratio[index]
+    return overall + (rates - overall) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300), float(cap)
+
+
+def _rank_cells(index: NDArray, estimates: NDArray, cap: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return cells in descending order of their estimates, and these as probabilities, capped after sorting."""
     order = np.argsort(-estimates, kind="stable")
     return index[order], np.minimum(estimates[order], cap)
 
@@ -344,22 +353,33 @@ def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
     """Estimate the share of right labels among written ones with low scores, whose rows show no trace of them.
 
     How often a right label leaves no trace differs between labels, and wrong labels are spread evenly: their number
-    is α + β · (written cells) for every label. So the labels of which fewest written cells have low scores, compared
-    with the rest, show the share of wrong ones. These numbers are Poisson, with a mean that varies around α + β ·
-    (written cells) by a gamma-distributed factor of mean 1; the 10 % quantile of the factor is that of wrong labels.
-    Fewer than ten labels say nothing; the share is then 0.
+    is proportional to α + β · (written cells). So the labels of which fewest written cells have low scores, compared
+    with the rest, show the share of wrong ones. The number of low written cells of a label is Poisson, with the mean
+    (α + β · written cells) · (φ + (1 − φ) g), where φ is the share of wrong ones and g a gamma-distributed factor of
+    mean 1. The estimate is the mean of 1 − φ given all numbers, with equal prior weights of all φ and of some shapes
+    of g. Fewer than ten labels say nothing; the share is then 0.
     """
     before, totals = count_before(cells, n_labels, ~cells.positive, descending=False)
     low = cells.positive & (before < LOW_SHARE * (totals[cells.labels] + 1))
     counts = np.bincount(cells.labels[low], minlength=n_labels).astype(np.float64)
     sizes = np.bincount(cells.labels[cells.positive], minlength=n_labels).astype(np.float64)
+    if (sizes > 0).sum() < MIN_LABELS or not low.any():
+        return 0.0
     from scipy.optimize import nnls  # late: `import labelgap` stays fast
+    from scipy.special import logsumexp
     from scipy.stats import gamma
 
     weights = 1 / np.sqrt(np.maximum(sizes, 1.0))  # the variance of a count is about proportional to the label's size
     means = np.column_stack([np.ones(n_labels), sizes])
     means = means @ nnls(means * weights[:, None], counts * weights)[0]
-    variance = float(((counts - means) ** 2 - means).sum() / max((means**2).sum(), 1e-300))
-    if variance <= 0 or n_labels < MIN_LABELS:
-        return 0.0
-    return float(1 - min(gamma.ppf(WRONG_QUANTILE, 1 / variance, scale=variance), 1.0))
+    counts, means = counts[sizes > 0], means[sizes > 0]
+    wrong = (np.arange(N_SHARES) + 0.5) / N_SHARES
+
+    def compute_likelihood(share: float, g: NDArray) -> float:
+        rates = np.maximum(means[:, None] * (share + (1 - share) * g), 1e-300)
+        return float(logsumexp(counts[:, None] * np.log(rates) - rates, axis=1).sum())
+
+    factors = [gamma.ppf((np.arange(N_FACTORS) + 0.5) / N_FACTORS, shape) for shape in FACTOR_SHAPES]
+    table = np.array([[compute_likelihood(share, g / g.mean()) for share in wrong] for g in factors])
+    posterior = np.exp(table - table.max()).sum(axis=0)
+    return float(1 - posterior @ wrong / posterior.sum())

@@ -76,10 +76,10 @@ def choose_probable_cells(
         raise ValueError(
             f"probabilities has shape {np.shape(probabilities)} and Y {tuple(labels.shape)}; pass one for each cell."
         )
-    matrix: Any = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities, np.float64)
+    matrix: Any = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities)
     parts = []
     for rows in row_blocks(*labels.shape):
-        block = matrix[rows].toarray().astype(np.float64) if sp.issparse(matrix) else matrix[rows]
+        block = np.asarray(matrix[rows].toarray() if sp.issparse(matrix) else matrix[rows], np.float64)
         if not np.isfinite(block).all():
             raise ValueError("probabilities holds NaN or infinite values; pass a number for each cell.")
         numbers = np.arange(rows.start, rows.start + len(block))

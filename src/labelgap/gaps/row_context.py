@@ -46,8 +46,7 @@ def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64]) -> NDArray[np.floa
         selected = np.flatnonzero(others == t)
         absent = selected[~cells.positive[selected]]
         if len(absent):
-            theta, _ = fit_logits(
-                design[selected], cells.positive[selected], cells.weights[selected], PRIOR, PRIOR_WEIGHT
-            )
+            mine, yes, weights = design[selected], cells.positive[selected], cells.weights[selected]
+            theta, _ = fit_logits(mine, yes, weights, PRIOR, PRIOR_WEIGHT)
             adjusted[absent] = sigmoid(design[absent] @ theta)
     return adjusted

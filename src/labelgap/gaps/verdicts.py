@@ -22,7 +22,7 @@ from labelgap.gaps.auditing import Audit, Suggestions
 from labelgap.portable import MIN_PROBABILITY
 
 PRIOR_VERDICTS = 10.0  # weight of the stated probabilities beside verdicts
-LABEL_PRECISION, LABEL_ROUNDS = 2.0, 10  # of the normal prior of δ; rounds of a, b and δ in turn
+LABEL_PRECISION, LABEL_ROUNDS = 5.0, 10  # of the normal prior of δ; rounds of a, b and δ in turn
 RANGE = (0.05, 0.95)  # quantiles of the reviewed logits, between which verdicts tell a and b
 MIN_SLOPE = 1e-3  # of the logits: the order of suggestions stays
 MIN_VARIANCE = 0.01  # of a verdict; stated probabilities near 0 or 1 may be wrong
@@ -164,14 +164,16 @@ def _find_cells(kind: Suggestions, cells: NDArray, n_labels: int) -> tuple[NDArr
 def _learn_share(found: Audit, p: NDArray, errors: NDArray, still_open: NDArray[np.bool_]) -> WrittenShare:
     """Return the share of written labels, from the learned probabilities of the missing labels.
 
-    Verdicts are counted as their learned probabilities, since some are wrong.
+    Verdicts are counted as their learned probabilities, since some are wrong. Cells that were not reviewed may differ
+    from those that were: the interval allows for a common error of their logits, as large as the prior of a does.
     """
     best, spread = found.places < BEST_DEPTH, p * (1 - p)
     n_written = max(float(found.n_written.sum() - found.doubtful.probabilities.sum()), 1.0)
     number = float(p[best].sum()) / BEST_DEPTH
     by_fit = np.linalg.norm(spread[best] @ errors[best])
     by_chance = np.sqrt(spread[best & still_open].sum() + number * BEST_DEPTH)
-    half_width = STANDARD_ERRORS_95 * float(np.hypot(by_fit, by_chance)) / BEST_DEPTH
+    by_choice = spread[best & still_open].sum() / np.sqrt(PRIOR_VERDICTS / 4)
+    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm([by_fit, by_chance, by_choice])) / BEST_DEPTH
     shares = [n_written / (n_written + max(number + side * half_width, 0.0)) for side in (1, 0, -1)]
     before = found.share
     low, overall, high = np.clip(shares, before.low, before.high).tolist()

@@ -69,6 +69,8 @@ class ArrayBackend:
     def coarse(self, B: Any) -> Any:
         return B
 
+    compact = coarse
+
     def to_numpy(self, array: Any) -> Any:
         if isinstance(array, np.ndarray | np.generic) or not is_array_api_obj(array):
             return array

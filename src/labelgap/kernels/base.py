@@ -19,7 +19,7 @@ import scipy.linalg
 from labelgap.runtime import get_runner
 
 EPSILON = float(np.finfo(np.float64).eps)
-MAX_LOSSES = 5  # of arrays on a cluster in one piece of work
+MAX_LOSSES = 5  # of arrays on a cluster in one piece of work; a task outlives three deaths of its worker before
 Targets = tuple[float, float]
 Weights = tuple[Any, Any]
 
@@ -103,6 +103,9 @@ class Backend(Protocol):
 
         The product has the type of B. A solver that uses it computes its residuals from B itself.
         """
+
+    def compact(self, B: Any) -> Any:
+        """Return B, or a copy that takes less memory, for arithmetic that needs few digits."""
 
     def to_numpy(self, array: Any) -> Any:
         """Return an array as a NumPy array."""

@@ -35,6 +35,8 @@ ROWS_BYTES = 1 << 18  # of the rows that elementwise steps process together, in 
 MAX_BLOCK_BYTES = 1 << 25  # of a block of scores, which then stays near the last-level cache
 MIN_BLOCK_ROWS = 16
 CACHED_BYTES = 1 << 22  # of the rows of a dense factor that sparse rows meet at a time
+MAX_LEGACY_NUMBERS = 1 << 20  # that RandomState draws itself
+MIN_COARSE_NUMBERS = 1 << 20  # of an array that conjugate gradients read as bfloat16
 MIN_CELLS_PER_BLOCK = 32  # non-zeros that a sparse row should have among them
 
 
@@ -99,11 +101,23 @@ def zeros(A: CSR, k: int, dtype: Any) -> NDArray:
 
 
 def normal(random_state: np.random.RandomState, shape: tuple[int, int], dtype: Any) -> NDArray:
-    """Return random normal numbers."""
+    """Return random normal numbers; many of them by a faster generator from the same seed."""
+    if shape[0] * shape[1] > MAX_LEGACY_NUMBERS and dtype == np.float32:
+        generator = np.random.Generator(np.random.SFC64(int(random_state.randint(2**31 - 1))))
+        return generator.standard_normal(shape, np.float32)
     return array(random_state.standard_normal(shape), dtype)
 
 
 def coarse(B: NDArray) -> NDArray:
+    """Return a large float32 array as bfloat16, for which NumPy has no type: the upper halves of the bits, uint16."""
+    if B.dtype != np.float32 or B.size < MIN_COARSE_NUMBERS:
+        return B
+    bits, out = np.ascontiguousarray(B).view(np.uint32), np.empty(B.shape, np.uint16)
+    map_ranges(partial(loops.round_numbers, bits.reshape(-1), out.reshape(-1)), _split_cells(B.size, 1))
+    return out
+
+
+def compact(B: NDArray) -> NDArray:
     """Return the array itself."""
     return B
 
@@ -171,14 +185,15 @@ def check_factors(A: Sparse, left: Any, right: Any) -> None:
 
 
 def spmm(A: CSR, B: NDArray) -> NDArray:
-    """Return A B.
+    """Return A B, float32 for a B of bfloat16.
 
     All rows of A meet some rows of B, which stay in a cache, before they meet the next ones. Columns of A that are
     not in order only reduce this gain.
     """
     B = np.ascontiguousarray(B)
     check_factors(A, None, B)
-    out, width = make_empty((A.shape[0], B.shape[1]), B.dtype), _choose_width(A, B)
+    dtype = np.float32 if B.dtype == np.uint16 else B.dtype
+    out, width = make_empty((A.shape[0], B.shape[1]), dtype), _choose_width(A, B)
     position = A.indptr[:-1].copy()  # where each row has got to; the bounds themselves may be read-only
     for first in range(0, max(1, len(B)), width):
         loop = partial(loops.spmm, *A.arrays, B, out, position, first, first + width)

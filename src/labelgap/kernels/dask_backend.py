@@ -12,16 +12,16 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
-from typing import Any
+from functools import cached_property, partial, reduce
+from typing import Any, NamedTuple
 
 import array_api_compat.numpy as np_api
 import numpy as np
 
 from labelgap.kernels import base, cpu
-from labelgap.kernels.base import CellModel, LostArrays
-from labelgap.kernels.mapped import LARGE_SHARE, make_empty, slice_rows, split_rows_evenly
-from labelgap.kernels.row_shards import RowShards, get_client, make_key, watch_losses
+from labelgap.kernels.base import CellLoss, CellModel, LostArrays
+from labelgap.kernels.mapped import LARGE_SHARE, slice_rows, split_rows_evenly
+from labelgap.kernels.row_shards import RowShards, get_client, make_key, scatter, watch_losses
 from labelgap.kernels.shards import ShardedArray, ShardedBackend, ShardedGraph, ShardedMatrix
 from labelgap.runtime import get_runner, import_optional
 
@@ -33,7 +33,7 @@ class Cluster:
     """The workers of a Dask client, by number, and how calls and arrays get there."""
 
     def __init__(self, client: Any) -> None:
-        self.client = client
+        self.client, self.width = client, 1  # the most columns of an array over features or labels
         self.workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
         if not self.workers:
             raise ValueError("The Dask cluster has no workers; start at least one.")
@@ -58,7 +58,7 @@ class Cluster:
         if not isinstance(value, np.ndarray) or value.nbytes <= MAX_TASK_BYTES:
             return value
         with self.watch_losses():
-            return SharedArray(self.client.scatter(value, broadcast=True, hash=False), value)
+            return SharedArray(scatter(self.client, value, broadcast=True), value)
 
     @cached_property
     def piece_bytes(self) -> int:
@@ -293,6 +293,8 @@ class WorkerBackend:
     def coarse(self, B: Any) -> Any:
         return B
 
+    compact = coarse
+
     def to_numpy(self, array: Any) -> Any:
         return array.result() if isinstance(array, RemoteArray) else array
 
@@ -354,29 +356,60 @@ class DaskBackend(ShardedBackend):
         return super().matmul(A, self.cluster.share(B) if isinstance(A, ShardedArray) else B)
 
     def spmm(self, A: Any, B: Any) -> Any:
-        """Return A B; an array over features or labels that is too large for a worker travels in pieces."""
         if not isinstance(A, ShardedMatrix):
             return super().spmm(A, B)
-        width, itemsize = B.shape[1], np.dtype(B.dtype).itemsize
+        return _join_rows(A, self._in_pieces(A, super().spmm, B))
+
+    def sddmm(self, A: ShardedMatrix, B: Any, H: Any) -> Any:
+        return CellPieces(self._in_pieces(A, super().sddmm, B, H))
+
+    def cells_value(self, loss: CellLoss, A: ShardedMatrix, B: Any, H: Any) -> Any:
+        return sum(self._in_pieces(A, partial(super().cells_value, loss), B, H))
+
+    def cells_sum(self, loss: CellLoss, A: ShardedMatrix, scores: Any, changes: Any, step: float) -> Any:
+        add_up = super().cells_sum
+        return sum(self._in_pieces(A, lambda part, own, by: add_up(loss, part, own, by, step), scores, changes))
+
+    def cells_model(self, loss: CellLoss, A: ShardedMatrix, B: Any, H: Any) -> CellModel:
+        values, gradients, means, cells = zip(*self._in_pieces(A, partial(super().cells_model, loss), B, H))
+        if not A.transposed and len(means) > 1:
+            means = tuple(share * mean for share, mean in zip(_get_shares(A.shape[1], len(means)), means))
+        return CellModel(sum(values), _join_rows(A, gradients), _join_rows(A, means), CellPieces(cells))
+
+    def cells_hessp(self, A: ShardedMatrix, curvature: Any, S: Any, H: Any) -> Any:
+        return _join_rows(A, self._in_pieces(A, super().cells_hessp, curvature, S, H))
+
+    def cells_diagonal(self, A: ShardedMatrix, curvature: Any, H: Any) -> Any:
+        return _join_rows(A, self._in_pieces(A, super().cells_diagonal, curvature, H))
+
+    def column_sums(self, A: ShardedMatrix, values: Any) -> Any:
+        parts = self._in_pieces(A, super().column_sums, values)
+        return reduce(operator.add, parts) if A.transposed else _concatenate(parts)
+
+    def _in_pieces(self, A: ShardedMatrix, work: Callable[..., Any], *arrays: Any) -> list[Any]:
+        """Return ``work(part of A, *parts of arrays)`` for ranges of features or labels, one after the other.
+
+        Arrays over rows are not cut. There is one range unless an array over features or labels takes too much of a
+        worker's memory; numbers of cells have the ranges that they were computed in.
+        """
         length = A.shape[0] if A.transposed else A.shape[1]
-        n_pieces = -(-length * width * itemsize // self.cluster.piece_bytes)
-        if n_pieces <= 1:
-            return super().spmm(A, B)
-        bounds = split_rows_evenly(length, n_pieces)
-        if A.transposed:
-            out = make_empty((length, width), B.dtype)
-            for start, stop in bounds:
-                pairs = zip(A.blocks, B.blocks)
-                parts = [part.call(_multiply_piece_t, block.array, part, start, stop) for block, part in pairs]
-                out[start:stop] = parts[0].add_up(parts)
-            return out
-        sums: list[Any] = [None] * len(A.blocks)
-        for start, stop in bounds:
-            piece = self.cluster.share(np.ascontiguousarray(B[start:stop]))
-            pairs = zip(A.blocks, sums)
-            sums = [block.array.call(_add_piece, block, piece, start, total) for block, total in pairs]
-            import_optional("distributed", "dask").wait([part.future for part in sums])  # the piece can go
-        return ShardedArray(sums)
+        n_ranges = self._count_ranges(length, np.dtype(A.dtype).itemsize, arrays)
+        if n_ranges == 1:
+            return [work(A, *(array.parts[0] if isinstance(array, CellPieces) else array for array in arrays))]
+        results = []
+        for number, (start, stop) in enumerate(split_rows_evenly(length, n_ranges)):
+            cut = [_cut_array(array, number, slice(start, stop)) for array in arrays]
+            results.append(work(_cut_columns(A, start, stop), *cut))
+            import_optional("distributed", "dask").wait(_find_futures(results[-1]))  # the part of an array can go
+        return results
+
+    def _count_ranges(self, length: int, itemsize: int, arrays: Sequence[Any]) -> int:
+        if isinstance(arrays[0], CellPieces):
+            return len(arrays[0].parts)
+        tall = [array.shape[1] for array in arrays if isinstance(array, np.ndarray)]
+        # Products of rows have as many columns as the arrays that were sent.
+        self.cluster.width = max([self.cluster.width, *tall])
+        return max(1, min(length, -(-length * self.cluster.width * itemsize // self.cluster.piece_bytes)))
 
     def _adopt(self, shards: RowShards, dtype: Any) -> list[Any]:
         """Return rows that are on workers as they are; all further rows are split and placed like them."""
@@ -391,12 +424,55 @@ class DaskBackend(ShardedBackend):
         return super()._spread(A, self.cluster.share(value))
 
 
-def _add_piece(A: Any, B: Any, start: int, total: Any) -> Any:
-    """Return total + A[:, start : start + len(B)] B, on a worker."""
-    product = cpu.spmm(cpu.prepare(A.matrix()[:, start : start + len(B)], B.dtype), B)
-    return product if total is None else total + product
+class CellPieces:
+    """Numbers of the stored cells, for each range of columns."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = list(parts)
 
 
-def _multiply_piece_t(A: Any, B: Any, start: int, stop: int) -> Any:
-    """Return rows of Aᵀ B, on a worker."""
-    return cpu.spmm(cpu.prepare(slice_rows(A.T.matrix(), start, stop), B.dtype), B)
+def _cut_array(array: Any, number: int, rows: slice) -> Any:
+    """Return the part of an array over features or labels, or of numbers of cells; rows as they are."""
+    if isinstance(array, CellPieces):
+        return array.parts[number]
+    return np.ascontiguousarray(array[rows]) if isinstance(array, np.ndarray) else array
+
+
+def _join_rows(A: ShardedMatrix, parts: Sequence[Any]) -> Any:
+    """Return arrays over A's rows as one: they are ranges of them if A is transposed, else their sum is."""
+    return _concatenate(parts) if A.transposed else reduce(operator.add, parts)
+
+
+def _concatenate(parts: Sequence[Any]) -> Any:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _get_shares(length: int, n_ranges: int) -> list[float]:
+    return [(stop - start) / length for start, stop in split_rows_evenly(length, n_ranges)]
+
+
+def _find_futures(result: Any) -> list[Any]:
+    if isinstance(result, tuple):
+        return [future for part in result for future in _find_futures(part)]
+    return [block.future for block in result.blocks] if isinstance(result, ShardedArray) else []
+
+
+class _Shape(NamedTuple):
+    shape: tuple[int, int]
+
+
+def _cut_columns(A: ShardedMatrix, start: int, stop: int) -> ShardedMatrix:
+    """Return a range of columns of sharded rows, in A's orientation."""
+    n, blocks = A.rows.shape[0], []
+    for block in A.blocks:
+        cut = block.array.call(_cut_block, block.array, start, stop)
+        blocks.append(RemoteMatrix(cut, (block.shape[0], stop - start), block.nnz))
+    return ShardedMatrix(blocks, _Shape((n, stop - start)), A.dtype, transposed=A.transposed)
+
+
+def _cut_block(A: Any, start: int, stop: int) -> Any:
+    """Return a range of columns, on a worker; its transpose shares the memory of A's."""
+    rows = cpu.prepare(slice_rows(A.T.matrix(), start, stop), A.data.dtype)
+    cut = cpu.prepare(rows.T.matrix(), A.data.dtype)
+    cut.__dict__["T"] = rows
+    return cut

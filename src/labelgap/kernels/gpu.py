@@ -28,6 +28,8 @@ MIN_COARSE_NUMBERS = 1 << 22  # of an array that is read in bfloat16; a smaller 
 BYTES_PER_CELL = 40  # of a sparse matrix, while its transpose is made
 RESIDENT_SHARE = 0.5  # of the free memory for sparse matrices; with more they are streamed
 STREAMED_CELLS = 1 << 27  # of a block that is streamed
+MAX_WIDTH = 1024  # columns of a product; more are multiplied in parts
+MAX_PADDED_NUMBERS = 1 << 26  # of an array whose columns are padded
 COARSE_MULTIPLE = 64  # columns of a bfloat16 copy, so that each row starts at a 128-byte line
 
 
@@ -112,6 +114,16 @@ class TorchCSR:
 def _prepend_zero(sums: Any) -> Any:
     torch = import_optional("torch", "gpu")
     return torch.cat([sums.new_zeros(1), sums])
+
+
+def find_width(k: int) -> int:
+    """Return the number of columns with which k columns are multiplied: kernels are compiled for few numbers.
+
+    >>> find_width(5), find_width(100), find_width(200)
+    (16, 112, 256)
+    """
+    multiple = 16 if k <= 128 else 64
+    return -(-k // multiple) * multiple
 
 
 class Pieces:
@@ -215,6 +227,8 @@ class TorchBackend(ArrayBackend):
         padded[:, :k] = B
         return padded[:, :k]
 
+    compact = coarse
+
     def prepare(self, matrix: Any, dtype: Any) -> TorchCSR:  # type: ignore[override]
         if isinstance(matrix, TorchCSR):
             return TorchCSR(matrix.indptr, matrix.indices, matrix.data.to(self._dtype(dtype)), matrix.shape)
@@ -275,16 +289,24 @@ class TorchBackend(ArrayBackend):
         cpu.check_factors(A, None, B)
         dtype = self.torch.float32 if B.dtype == self.torch.bfloat16 else B.dtype
         k = B.shape[1]
+        if k > MAX_WIDTH:
+            parts = (self._multiply(A, data, part.contiguous()) for part in self.torch.split(B, MAX_WIDTH, dim=1))
+            return self.torch.cat(list(parts), dim=1)
+        width = find_width(k)
+        if width > k and dtype is B.dtype and B.shape[0] * width <= MAX_PADDED_NUMBERS:
+            padded = self.torch.zeros((B.shape[0], width), dtype=dtype, device=self.device)
+            padded[:, :k] = B
+            return self._multiply(A, data, padded)[:, :k].contiguous()
         if self.on_gpu and A.shape[0] and k:
             B, out = _align_rows(B), self.torch.empty((A.shape[0], k), dtype=dtype, device=self.device)
             partial = self.torch.empty((max(1, A.pieces.n_slots), k), dtype=dtype, device=self.device)
             _launch("multiply", A.pieces, (A.indices, data, B, out, partial, B.stride(0), k), out, B)
             return _finish(A.pieces, partial, out)
-        out = self.torch.zeros((A.shape[0], k), dtype=dtype, device=self.device)
+        out = self.torch.zeros((A.shape[0], k), dtype=self.torch.float64, device=self.device)
         for start, stop in self._cell_blocks(A.nnz, k):
-            gathered = B[A.indices[start:stop]].to(dtype)
-            out.index_add_(0, A.find_rows(start, stop), data[start:stop, None].to(dtype) * gathered)
-        return out
+            products = data[start:stop, None].to(dtype) * B[A.indices[start:stop]].to(dtype)
+            out.index_add_(0, A.find_rows(start, stop), products.to(out.dtype))
+        return out.to(dtype)
 
     # --- stored cells -------------------------------------------------------------------------------------------
 
@@ -429,7 +451,8 @@ class TorchBackend(ArrayBackend):
 # --- Triton ---------------------------------------------------------------------------------------------------------
 
 
-_compiling = Lock()  # threads that fit parts of a model share compiled kernels
+# Threads that fit parts of a model share compiled kernels; they wait for each other at the first call alone.
+_compiling, _compiled = Lock(), set[Any]()
 
 
 def _max_columns() -> int:
@@ -453,9 +476,24 @@ def _launch(name: str, pieces: Pieces, arguments: tuple[Any, ...], like: Any, ga
     width = min(gathered.stride(0), _round_up(k)) if gathered.dtype == torch.bfloat16 else k
     unroll = gpu_loops.UNROLL[gathered.element_size()]
     constants = {"K": k, "READ": width, "BLOCK": block, "SUM": _get_sum_type(like), "UNROLL": unroll}
-    with _compiling, torch.cuda.device(like.device):
-        kernel = getattr(gpu_loops, name)
-        kernel[(pieces.table.shape[0], -(-k // block))](pieces.table, *arguments, **constants, num_warps=1)
+    if name == "multiply":  # coarse arrays do not have the digits that float64 sums would keep
+        constants["TOTAL"] = constants["SUM"] if gathered.dtype == torch.bfloat16 else gpu_loops.tl.float64
+    kernel, grid = getattr(gpu_loops, name), (pieces.table.shape[0], -(-k // block))
+    _run(kernel, grid, (pieces.table, *arguments), {**constants, "num_warps": 1})
+
+
+def _run(kernel: Any, grid: tuple[int, int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+    """Run a Triton kernel on the device of its first argument."""
+    torch = import_optional("torch", "gpu")
+    kinds = tuple(value.dtype if isinstance(value, torch.Tensor) else value for value in arguments)
+    key = kernel, arguments[0].device, kinds, *constants.values()
+    with torch.cuda.device(arguments[0].device):
+        if key in _compiled:
+            kernel[grid](*arguments, **constants)
+            return
+        with _compiling:
+            kernel[grid](*arguments, **constants)
+        _compiled.add(key)
 
 
 def _get_sum_type(array: Any) -> Any:
@@ -470,11 +508,11 @@ def _finish(pieces: Pieces, partial: Any, out: Any) -> Any:
     if pieces.n_slots:
         from labelgap.kernels import gpu_loops
 
-        torch, k, total = import_optional("torch", "gpu"), out.shape[1], _get_sum_type(out)
+        k, total = out.shape[1], gpu_loops.tl.float64
         block = min(_round_up(k), 256)
         fixed = (pieces.long_rows, pieces.long_bounds, partial, out, k)
-        with _compiling, torch.cuda.device(out.device):
-            gpu_loops.add_pieces[(pieces.long_rows.shape[0], -(-k // block))](*fixed, K=k, BLOCK=block, SUM=total)
+        grid = pieces.long_rows.shape[0], -(-k // block)
+        _run(gpu_loops.add_pieces, grid, fixed, {"K": k, "BLOCK": block, "SUM": total})
     return out
 
 

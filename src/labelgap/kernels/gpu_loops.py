@@ -26,25 +26,33 @@ UNROLL = {2: 8, 4: 4, 8: 4}  # non-zeros whose rows are read at once, by the byt
 @jit
 def multiply(
     pieces, indices, data, B, out, partial, stride_b: tl.constexpr, stride_out: tl.constexpr,
-    K: tl.constexpr, READ: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, UNROLL: tl.constexpr,
+    K: tl.constexpr, READ: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, TOTAL: tl.constexpr,
+    UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """out_i = Σ_j data_ij B_j; ``pieces`` has the row, the range and the slot of each, −1 if it is a whole row."""
+    """out_i = Σ_j data_ij B_j; ``pieces`` has the row, the range and the slot of each, −1 if it is a whole row.
+
+    Sums of a few products have the type SUM and the sum of these TOTAL, since long float32 sums would lose digits.
+    """
     piece = tl.program_id(0).to(tl.int64)
     row, start = tl.load(pieces + 4 * piece), tl.load(pieces + 4 * piece + 1)
     stop, slot = tl.load(pieces + 4 * piece + 2), tl.load(pieces + 4 * piece + 3)
     columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = columns < READ
-    total = tl.zeros((BLOCK,), SUM)
+    total = tl.zeros((BLOCK,), TOTAL)
     full = start + (stop - start) // UNROLL * UNROLL
     for first in range(start, full, UNROLL):
+        few = tl.zeros((BLOCK,), SUM)
         for step in tl.static_range(UNROLL):
             j = tl.load(indices + first + step).to(tl.int64)
             value = tl.load(data + first + step).to(SUM)
-            total += value * tl.load(B + j * stride_b + columns, mask=inside, other=0.0).to(SUM)
+            few += value * tl.load(B + j * stride_b + columns, mask=inside, other=0.0).to(SUM)
+        total += few.to(TOTAL)
+    few = tl.zeros((BLOCK,), SUM)
     for cell in range(full, stop):
         j = tl.load(indices + cell).to(tl.int64)
         value = tl.load(data + cell).to(SUM)
-        total += value * tl.load(B + j * stride_b + columns, mask=inside, other=0.0).to(SUM)
+        few += value * tl.load(B + j * stride_b + columns, mask=inside, other=0.0).to(SUM)
+    total += few.to(TOTAL)
     target = out + row * stride_out if slot < 0 else partial + slot * stride_out
     tl.store(target + columns, total, mask=columns < K)
 

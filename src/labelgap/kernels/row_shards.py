@@ -62,21 +62,27 @@ def get_client(reason: str) -> Any:
         raise ValueError(f"{reason}; make one first: dask.distributed.Client(address).") from None
 
 
-def find_losses() -> tuple[type[BaseException], ...]:
-    """Return the errors of a client after a worker has died."""
-    dask = import_optional("distributed", "dask")
-    return dask.client.FutureCancelledError, dask.scheduler.KilledWorker, dask.comm.CommClosedError
-
-
 @contextmanager
-def watch_losses(client: Any) -> Iterator[None]:
-    """Raise LostArrays for an error in the block that a dead worker explains."""
+def watch_losses(client: Any, *further: type[Exception]) -> Iterator[None]:
+    """Raise LostArrays for an error in the block that a dead worker explains; ``further`` are such errors too."""
+    dask = import_optional("distributed", "dask")
     try:
         yield
-    except find_losses() as error:
+    except (
+        dask.client.FutureCancelledError,
+        dask.scheduler.KilledWorker,
+        dask.comm.CommClosedError,
+        *further,
+    ) as error:
         if client.status != "running":
             raise
         raise LostArrays(f"A worker has died with arrays that others need ({error}).") from error
+
+
+def scatter(client: Any, value: Any, *, broadcast: bool) -> Any:
+    """Return a future of a value that the client sends to a worker, or to all; raise LostArrays if one dies then."""
+    with watch_losses(client, OSError):
+        return client.scatter(value, broadcast=broadcast, hash=False)
 
 
 def submit_each(function: Callable[..., Any], blocks: Sequence[Any], *arguments: Any, numbered: bool = False) -> list:
@@ -195,7 +201,7 @@ def map_blocks(model: Any, name: str, blocks: Sequence[Any], arguments: Any, opt
 
     def call_each() -> list[Any]:
         with watch_losses(client):
-            return gather_each(call, start_blocks(blocks), client.scatter(model, broadcast=True, hash=False))
+            return gather_each(call, start_blocks(blocks), scatter(client, model, broadcast=True))
 
     results = repeat_when_lost(call_each)
     if isinstance(results[0], tuple):

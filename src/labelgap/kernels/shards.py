@@ -241,6 +241,9 @@ class ShardedBackend:
     def coarse(self, B: Any) -> Any:
         return B.map(self.on_shards.coarse) if isinstance(B, ShardedArray) else self.inner.coarse(B)
 
+    def compact(self, B: Any) -> Any:
+        return B.map(self.on_shards.compact) if isinstance(B, ShardedArray) else self.inner.compact(B)
+
     def to_numpy(self, array: Any) -> Any:
         if not isinstance(array, ShardedArray):
             return self.inner.to_numpy(array)

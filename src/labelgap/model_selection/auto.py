@@ -278,11 +278,16 @@ class AutoLabeler(MultiLabelEstimator):
             raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
         if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
             raise ValueError("a member has another number of labels than the model")
-        forms = {member["rows"] for member in self.members_}
-        for form, weights in (("idf", self.idf_), ("kernel", self.kernel_ and self.kernel_["landmarks"])):
-            shape = () if weights is None else weights.shape
-            if form in forms and (not shape or shape[-1] != self.n_features_in_):
-                raise ValueError(f"{form} weights of shape {shape} for {self.n_features_in_} features")
+        d, kernel = self.n_features_in_, self.kernel_
+        size = 0 if kernel is None else len(kernel["landmarks"])
+        if self.idf_ is not None and self.idf_.shape != (d,):
+            raise ValueError(f"weights of shape {self.idf_.shape} for {d} features")
+        if kernel is not None and (kernel["landmarks"].shape, kernel["whitening"].shape) != ((size, d), (size, size)):
+            raise ValueError(f"a kernel of {size} landmarks with other shapes")
+        sizes = {"raw": d} | ({} if self.idf_ is None else {"idf": d}) | ({"kernel": d + size} if size else {})
+        for member, model in zip(self.members_, self.models_, strict=True):
+            if model.n_features_in_ != sizes.get(member["rows"]):
+                raise ValueError(f"a member with {model.n_features_in_} features for {member['rows']} rows")
 
 
 def find_budget(budget: float | None, labels: Labels) -> float:

@@ -24,7 +24,7 @@ from labelgap.kernels import (
 )
 from labelgap.kernels.row_shards import RowShards
 from labelgap.runtime import get_memory_limit
-from labelgap.solvers.base import Array, LinearMap
+from labelgap.solvers.base import Array, GramSketch, LinearMap
 
 # The order up to which an eigendecomposition pays for itself. It takes 12 s at 5,000 on two cores, where a fit by
 # sketches and products takes 3 s.
@@ -86,9 +86,9 @@ class Sketch:
         image = features.kernels.normal(np.random.RandomState(0), (features.shape[1], rank), features.dtype)
         scale = xp.astype(xp.sqrt(squares), image.dtype)
         image *= scale
-        half = features.times(image)
+        half = features.coarse.times(image)
         whitening = _whiten(exact_gram(half))
-        image = features.t_times(half)
+        image = features.coarse.t_times(half)
         del half
         image *= scale
         rotation = _whiten(whitening.T @ exact_gram(image) @ whitening)
@@ -189,15 +189,15 @@ class Features:
         self._t_times: Any = backend.spmm_t if sparse else backend.matmul_t
         self.shape = (X.shape[0], X.shape[1] + self.constant)
 
-    def times(self, W: Array) -> Array:
-        """Return A W."""
+    def times(self, W: Array, convert: Callable[[Array], Array] = lambda W: W) -> Array:
+        """Return A W, with ``convert(W)`` for its sparse or dense part."""
         if not self.constant:
-            return self._times(self.matrix, W)
-        return combine(self._times(self.matrix, W[:-1, :]), 1.0, W[-1:, :], 1.0)
+            return self._times(self.matrix, convert(W))
+        return combine(self._times(self.matrix, convert(W[:-1, :])), 1.0, W[-1:, :], 1.0)
 
-    def t_times(self, B: Array) -> Array:
-        """Return Aᵀ B."""
-        product = self._t_times(self.matrix, B)
+    def t_times(self, B: Array, convert: Callable[[Array], Array] = lambda B: B) -> Array:
+        """Return Aᵀ B, with ``convert(B)`` for its sparse or dense part."""
+        product = self._t_times(self.matrix, convert(B))
         if not self.constant:
             return product
         xp = namespace(B)
@@ -384,10 +384,10 @@ class CoarseProducts:
         self.column_squares, self.spectrum, self.sketch = features.column_squares, features.spectrum, features.sketch
 
     def times(self, W: Array) -> Array:
-        return self.features.times(self.features.kernels.coarse(W))
+        return self.features.times(W, self.features.kernels.coarse)
 
     def t_times(self, B: Array) -> Array:
-        return self.features.t_times(self.features.kernels.coarse(B))
+        return self.features.t_times(B, self.features.kernels.coarse)
 
 
 class ProductsOnly:
@@ -402,7 +402,7 @@ class ProductsOnly:
     def spectrum(self) -> None:
         return None
 
-    def sketch(self) -> Sketch | None:
+    def sketch(self) -> GramSketch | None:
         return self.features.sketch() if self._has_sketch else None
 
 

@@ -180,6 +180,10 @@ class Problem:
         C = self.right.times(H)
         return Sum([self.cells.objective_in_left(C), *self.left_terms], self._right_penalty(H, C))
 
+    def zero_image(self, W: Array) -> Array:
+        """Return X W for a W of 0."""
+        return self.cells.zeros(W.shape[1], W.dtype)
+
     def left_penalty(self) -> Ridge:
         """Return the penalty of W."""
         return Ridge(self.penalties.left)
@@ -387,8 +391,8 @@ def start(problem: Problem, k: int, *, init: str, random_state: np.random.Random
                 image = cells.T.multiply_targets(cells.multiply_targets(right.times(block)))
                 block = orthonormalize(right.t_times(image))
         _, H = find_right_vectors(
-            lambda P: left.t_times(cells.multiply_targets(right.times(P))),
-            lambda P: right.t_times(cells.T.multiply_targets(left.times(P))),
+            lambda P: left.coarse.t_times(cells.multiply_targets(right.times(P))),
+            lambda P: right.t_times(cells.T.multiply_targets(left.coarse.times(P))),
             right.shape[1],
             k,
             random_state=random_state,

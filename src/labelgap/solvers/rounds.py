@@ -26,7 +26,8 @@ MIN_DECREASE = 1e-5  # of F, relative, by a round: after less an alternation end
 MAX_OFF_DIAGONAL = 1e-3  # of a curvature that counts as diagonal, relative to its trace
 MIN_DETERMINANT = 1e-6  # of a plane, relative: directions that are more alike count as one
 FIRST_LENGTH, MIN_LENGTH, MAX_LENGTH = 1.4, 1.3, 6.0  # of a step, in units of its length for a fixed H
-MAX_RETREATS = 5
+MIN_INEXACT_LENGTH = 0.1
+MAX_RETREATS, MIN_SHARE = 5, 0.1  # of a step, and of F's decrease that its slope promises
 VALUE_ROUNDING = 8  # of F, in units of the precision of the factors
 
 
@@ -55,6 +56,9 @@ class ComposedProblem(BilinearProblem, Protocol):
     @property
     def left(self) -> LinearMap:
         """The features A of the rows."""
+
+    def zero_image(self, W: Array) -> Array:
+        """Return A W for a W of 0."""
 
     def objective_in_image(self, H: Array) -> ImageObjective:
         """Return F(·, H) without the penalty of W, an objective in B = A W."""
@@ -87,6 +91,23 @@ class _Position(NamedTuple):
         return self._replace(W=combine(self.W, 1.0, self.S, length), B=combine(self.B, 1.0, self.XS, length))
 
 
+class _Line(NamedTuple):
+    """F along a step S, with H solved: F(0), −⟨∇F, S⟩, and whether S minimises F exactly for a fixed H."""
+
+    value: float
+    slope: float
+    exact: bool
+
+    def find_minimum(self, length: float, decrease: float) -> float:
+        """Return the length of the least F on the parabola that falls by ``decrease`` at a length.
+
+        >>> _Line(1.0, 2.0, True).find_minimum(1.0, 1.0), _Line(1.0, 2.0, True).find_minimum(1.0, 1.5)
+        (1.0, 2.0)
+        """
+        curvature = 2 * (length * self.slope - decrease)
+        return length**2 * self.slope / curvature if curvature > 0 else MAX_LENGTH
+
+
 @dataclass
 class Rounds:
     """An alternation of up to ``max_rounds`` rounds. A round steps in W, which takes one product with A and one with
@@ -99,7 +120,7 @@ class Rounds:
 
     With H solved after each step, F bends less along a step S than for a fixed H. If a step of length t lowers F by
     D, then F falls by about t g − t² c/2 with g = −⟨∇F, S⟩ and c = 2 (t g − D) / t², and the next step has the length
-    g/c, which is 1 for a fixed H. A step that raises F is halved.
+    g/c, which is 1 for a fixed H. A step that hardly lowers F or raises it is shortened.
 
     Parameters
     ----------
@@ -131,8 +152,8 @@ class Rounds:
         value = fit.history[-1] if fit.history else float(problem.objective_in_right(point.W, point.B).value(H))
         for number in range(self.max_rounds):
             before = value
-            point, H, slope = _find_step(problem, point, H)
-            point, objective, solution = self._take_step(problem, point, H, (before, slope), right)
+            point, H, line = _find_step(problem, point, H, value)
+            point, objective, solution = self._take_step(problem, point, H, line, right)
             H, value = solution.x, solution.value
             last = number == self.max_rounds - 1 or before - value <= MIN_DECREASE * abs(value)
             if last:
@@ -144,45 +165,48 @@ class Rounds:
                 point, H, value = point.mix(T), matmul(H, namespace(H).astype(U, H.dtype)), value - gain
             if last:
                 break
-        self._point = point
+        if not hasattr(problem.backend, "settle"):  # else a step would be computed from all steps before it
+            self._point = point
         return point.W, H, value
 
     def _continue_from(self, problem: ComposedProblem, W: Array) -> _Position:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
         point, self._point = self._point, None
         if point is not None and point.W is W:
-            B = point.B if problem.backend.coarse(W) is W else problem.left.times(W)  # coarse steps add up errors
-            return point._replace(W=copy(W), B=B)
-        B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.cells.zeros(W.shape[1], W.dtype)
+            left = problem.left  # the rounding of coarse products would add up
+            return point._replace(W=copy(W), B=point.B if left.coarse is left else left.times(W))
+        B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
         return _Position(copy(W), B)
 
     def _take_step(
-        self, problem: ComposedProblem, point: _Position, H: Array, line: tuple[float, float], right: Solver
+        self, problem: ComposedProblem, point: _Position, H: Array, line: _Line, right: Solver
     ) -> tuple[_Position, Objective, Solution]:
-        """Return the point after its step, F(W, ·) there, and its solution; ``line`` has F before and −⟨∇F, S⟩.
+        """Return the point after its step, F(W, ·) there, and its solution.
 
-        A step that raises F is shortened until it does not.
+        A step that hardly lowers F or raises it is shortened.
         """
-        (before, slope), length = line, self._length
-        slack = VALUE_ROUNDING * float(namespace(H).finfo(H.dtype).eps) * abs(before)
+        slack = VALUE_ROUNDING * float(namespace(H).finfo(H.dtype).eps) * abs(line.value)
+        length = self._length
         point = point.move(length)
         for retreat in range(MAX_RETREATS + 1):
             objective = problem.objective_in_right(point.W, point.B)
             solution = right.minimize(objective, H)
-            decrease = before - solution.value
-            if decrease >= -slack or length == 0:
+            decrease = line.value - solution.value
+            best = line.find_minimum(length, decrease)
+            if decrease >= MIN_SHARE * min(length, 1.0) * line.slope - slack or length == 0:
                 break
-            shorter = length / 2 if retreat < MAX_RETREATS - 1 else 0.0
+            shorter = min(max(best, length / 8), length / 2) if retreat < MAX_RETREATS - 1 else 0.0
             point, length = point.move(shorter - length), shorter
-        curvature = 2 * (length * slope - decrease)
-        longest = length**2 * slope / curvature if curvature > 0 else MAX_LENGTH
-        self._length = min(max(longest, MIN_LENGTH), MAX_LENGTH)
-        point = point._replace(S=problem.backend.coarse(point.S), XS=problem.backend.coarse(point.XS))
+        self._length = min(max(best, MIN_LENGTH if line.exact else MIN_INEXACT_LENGTH), MAX_LENGTH)
+        point = point._replace(S=problem.backend.compact(point.S), XS=problem.backend.compact(point.XS))
         return point, objective, solution
 
 
-def _find_step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_Position, Array, float]:
-    """Return the point with its step in the plane, H in the same basis, and −⟨∇F, S⟩; overwrites the point."""
+def _find_step(problem: ComposedProblem, point: _Position, H: Array, value: float) -> tuple[_Position, Array, _Line]:
+    """Return the point with its step in the plane, H in the same basis, and F along the step.
+
+    Overwrites the point.
+    """
     model = problem.objective_in_image(H).expand(point.B)
     form, gradient = model.kronecker, model.gradient
     assert form is not None
@@ -197,7 +221,7 @@ def _find_step(problem: ComposedProblem, point: _Position, H: Array) -> tuple[_P
     (S, XS), slope = _minimize_in_plane(
         gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), _ColumnForm(m, ridge)
     )
-    return point._replace(S=S, XS=XS), H, slope
+    return point._replace(S=S, XS=XS), H, _Line(value, slope, form.exact)
 
 
 def _is_array(values: Array) -> bool:

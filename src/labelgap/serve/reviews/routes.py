@@ -481,6 +481,15 @@ class LabelCount(BaseModel):
     missing: float | None
 
 
+class RightOut(BaseModel):
+    """How many of all suggestions of at least 10 % are right, with a 95 % interval, from a random sample of them."""
+
+    number: float
+    low: float
+    high: float
+    sampled: int
+
+
 class StatsOut(BaseModel):
     """Statistics of the reviews."""
 
@@ -489,6 +498,7 @@ class StatsOut(BaseModel):
     curve: list[CurvePoint]
     calibration: list[CalibrationBin]
     next_hundred: float
+    right: RightOut | None = Field(description="Null until 20 suggestions of a random sample are decided.")
     labels: list[LabelCount]
 
 

@@ -167,6 +167,7 @@ class ReviewSession:
             "next_hundred": statistics.count_next(
                 of_kind, [item.probability for item in SuggestionQuery(kind=kind).page(self.store, 100)]
             ),
+            "right": statistics.estimate_right(SuggestionQuery(kind=kind).at_random(self.store), of_kind),
             "labels": statistics.count_labels(
                 self.data.label_names, written.tolist(), json.loads(expected) if expected else None, reviews
             ),

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from labelgap.gaps import expect_next, recalibrate, reliability
-from labelgap.serve.reviews.store import Review
+from labelgap.gaps import Probe, estimate_from_probe, expect_next, recalibrate, reliability
+from labelgap.serve.reviews.store import Review, Suggestion
 
 MAX_CURVE_POINTS = 200
 N_BINS = 10
+MIN_SAMPLE = 20  # decided suggestions of a random sample
 Z_95 = 1.959964
 
 
@@ -85,6 +86,32 @@ def count_next(reviews: Sequence[Review], next_probabilities: Sequence[float]) -
     stated = np.array([*(review.probability for review in decided), *next_probabilities], np.float64)
     learned = recalibrate(stated, reviewed, np.array([review.verdict == "accept" for review in decided]))
     return round(expect_next(learned, reviewed, len(next_probabilities)), 3)
+
+
+def estimate_right(at_random: Sequence[Suggestion], reviews: Sequence[Review]) -> dict[str, float] | None:
+    """Return how many of all suggestions are right, from those that were decided in a random sample.
+
+    The sample ends before the first suggestion without a verdict in the random order, so that it does not matter why
+    the others were reviewed. None if fewer than 20 of the sample are accepted or rejected.
+
+    >>> cells = [Suggestion(i, "a", "missing", 0.5) for i in range(40)]
+    >>> made = [
+    ...     Review(i, str(i), "", i, "a", "missing", 0.5, "accept" if i % 4 else "reject", None) for i in range(20)
+    ... ]
+    >>> estimate_right(cells, made)
+    {'number': 30.0, 'low': 23.8, 'high': 36.2, 'sampled': 20}
+    """
+    verdicts = {(review.row, review.label): review.verdict for review in reviews}
+    known = [verdicts.get((suggestion.row, suggestion.label)) for suggestion in at_random]
+    decided = [
+        i for i in range(known.index(None) if None in known else len(known)) if known[i] in ("accept", "reject")
+    ]
+    if len(decided) < MIN_SAMPLE:
+        return None
+    p = np.array([suggestion.probability for suggestion in at_random])
+    probe = Probe(np.array(decided), np.full(len(decided), len(decided) / len(p)))
+    found = estimate_from_probe(p, probe, np.array([known[i] == "accept" for i in decided]))
+    return {name: round(value, 1) for name, value in found._asdict().items()} | {"sampled": len(decided)}
 
 
 def count_labels(

@@ -442,14 +442,21 @@ def _connect(path: Path | str) -> sqlite3.Connection:
 
 Kind = Literal["missing", "doubtful"]
 Group = Literal["none", "label", "document"]
-Order = Literal["probability", "uncertainty"]
+Order = Literal["probability", "uncertainty", "mixed"]
 Status = Literal["open", "skipped", "conflict"]
 MIN_PROBABILITY = 0.1  # the queue leaves out less probable suggestions unless a smaller bound is passed
 
 Cell = tuple[int, str]
 
 _GROUPS = {"label": "label", "document": "row"}
-_ORDERS = {"probability": "probability DESC", "uncertainty": "abs(probability - 0.5)"}
+_ORDERS = {"probability": "probability DESC", "uncertainty": "abs(probability - 0.5)", "mixed": "place"}
+# Ids follow the probability, and multiples of the golden ratio are spread evenly: each part of this order has
+# suggestions of all probabilities.
+_AT_RANDOM = "(id * 2654435761) % 4294967296"
+_PLACE = (
+    ", min(5 * row_number() OVER (ORDER BY probability DESC, id), "
+    f"25 * row_number() OVER (ORDER BY {_AT_RANDOM})) AS place"
+)
 _SAME_CELL = "r.row = matching.row AND r.label = matching.label"
 _STATUSES = {
     "open": f"NOT EXISTS (SELECT 1 FROM not_revoked AS r WHERE {_SAME_CELL})",
@@ -463,7 +470,8 @@ class SuggestionQuery:
     """A query for suggestions: filters, grouping and order.
 
     Groups are ordered by the sum of their probabilities over all suggestions, not only the open ones, so that the
-    order does not change during a review.
+    order does not change during a review. The order "mixed" has one suggestion of a random sample after five of the
+    most probable ones.
     """
 
     kind: Kind = "missing"
@@ -481,12 +489,12 @@ class SuggestionQuery:
         without a suggestion.
         """
         by = _GROUPS.get(self.group)
-        matching, values = self._matching(
-            "" if by is None else f", sum(probability) OVER (PARTITION BY {by}) AS weight"
-        )
+        columns = "" if by is None else f", sum(probability) OVER (PARTITION BY {by}) AS weight"
+        columns += _PLACE if self.order == "mixed" else ""
+        matching, values = self._matching(columns)
         order = [*([] if by is None else ["weight DESC", by]), _ORDERS[self.order], "id"]
         keys = ", ".join(map(_to_ascending, order))
-        place = f"SELECT {keys} FROM {'suggestion' if by is None else 'matching'} WHERE row = ? AND label = ?"
+        place = f"SELECT {keys} FROM {'matching' if columns else 'suggestion'} WHERE row = ? AND label = ?"
         follows = "" if after is None else f"({keys}) > ({place}) AND "
         rows = store.select(
             f"{matching} SELECT row, label, kind, probability FROM matching "
@@ -504,6 +512,14 @@ class SuggestionQuery:
         return store.select(
             f"{matching} SELECT count(*), total(probability) FROM matching WHERE {condition}", *values
         )[0]
+
+    def at_random(self, store: Store) -> list[Suggestion]:
+        """Return all matching suggestions, decided or not, in random order: the first ones are a random sample."""
+        matching, values = self._matching("")
+        rows = store.select(
+            f"{matching} SELECT row, label, kind, probability FROM matching ORDER BY {_AT_RANDOM}", *values
+        )
+        return [Suggestion(*row) for row in rows]
 
     def labels(self, store: Store) -> list[tuple[str, int, float]]:
         """Return for each label the number of suggestions and how many are expected to be right, most first."""

@@ -43,6 +43,10 @@ export class ProgressView {
       [count(skipped), "skipped"], [count(open), "open, 10\u00a0% or more"], [`≈ ${count(expected)}`, "expected right"],
       [`≈ ${count(stats.next_hundred)}`, "right among the next 100"],
     ];
+    if (stats.right) {
+      const { number, low, high, sampled } = stats.right;
+      tiles.push([`≈ ${count(number)}`, `right in all, ${count(low)} to ${count(high)} (${sampled} at random)`]);
+    }
     refill(this.body,
       el("dl", { class: "tiles" },
         tiles.map(([number, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, number)))),

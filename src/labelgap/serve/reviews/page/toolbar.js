@@ -9,7 +9,9 @@ const SHOW = [...BOUNDS, ["skipped", "skipped"], ["conflict", "conflicts"]];
 const NAME = "labelgap-reviewer"; // in the local storage
 const KINDS = [["missing", "Missing"], ["doubtful", "Doubtful"]];
 const GROUPS = [["none", "One by one"], ["label", "By label"], ["document", "By document"]];
-const ORDERS = [["probability", "most probable first"], ["uncertainty", "most uncertain first"]];
+const ORDERS = [
+  ["probability", "most probable first"], ["uncertainty", "most uncertain first"], ["mixed", "probable, some at random"],
+];
 const COUNT_OF = { accept: "accepted", reject: "rejected", skip: "skipped", conflict: "conflicts" };
 
 export class Toolbar {
