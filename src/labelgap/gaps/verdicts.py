@@ -27,6 +27,7 @@ RANGE = (0.05, 0.95)  # quantiles of the reviewed logits, between which verdicts
 MIN_SLOPE = 1e-3  # of the logits: the order of suggestions stays
 MIN_VARIANCE = 0.01  # of a verdict; stated probabilities near 0 or 1 may be wrong
 BEST_DEPTH = 0.25  # of the written cells, for a probe of the best cells
+DEPTH_ERROR = 0.1  # relative, of the number of missing labels there: they need not be as plain as written ones
 
 
 class Probe(NamedTuple):
@@ -173,7 +174,8 @@ def _learn_share(found: Audit, p: NDArray, errors: NDArray, still_open: NDArray[
     by_fit = np.linalg.norm(spread[best] @ errors[best])
     by_chance = np.sqrt(spread[best & still_open].sum() + number * BEST_DEPTH)
     by_choice = spread[best & still_open].sum() / np.sqrt(PRIOR_VERDICTS / 4)
-    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm([by_fit, by_chance, by_choice])) / BEST_DEPTH
+    errors_best = [by_fit, by_chance, by_choice, DEPTH_ERROR * BEST_DEPTH * number]
+    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm(errors_best)) / BEST_DEPTH
     shares = [n_written / (n_written + max(number + side * half_width, 0.0)) for side in (1, 0, -1)]
     before = found.share
     low, overall, high = np.clip(shares, before.low, before.high).tolist()
@@ -246,7 +248,8 @@ def estimate_missing(audit: Audit, drawn: NDArray, right: NDArray, error_rate: f
     """Estimate the number of missing labels from verdicts on cells of :func:`draw_best`.
 
     A quarter of the missing labels are above three quarters of the written cells, as of the written ones, if labels
-    are missing at random. So their number is 4 · (absent cells there) · (share of the verdicts that are right).
+    are missing at random. So their number is 4 · (absent cells there) · (share of the verdicts that are right). The
+    interval allows for a tenth more or fewer there, as one standard error.
     """
     n_best = int((audit.places < BEST_DEPTH).sum())
     if not len(drawn) or n_best == 0:
@@ -258,7 +261,8 @@ def estimate_missing(audit: Audit, drawn: NDArray, right: NDArray, error_rate: f
     number = n_best * max(share, 0.0) / BEST_DEPTH
     odds = number / max(n_written, 1.0)
     count_error = n_written * np.sqrt(odds * (1 + odds) / max(BEST_DEPTH * n_written, 1.0))
-    half_width = STANDARD_ERRORS_95 * float(np.hypot(n_best * share_error / BEST_DEPTH, count_error))
+    errors = [n_best * share_error / BEST_DEPTH, count_error, DEPTH_ERROR * number]
+    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm(errors))
     return Remaining(number, max(number - half_width, 0.0), number + half_width)
 
 
