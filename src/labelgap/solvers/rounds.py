@@ -181,11 +181,14 @@ class Rounds:
     def _continue_from(self, problem: ComposedProblem, W: Array) -> _Position:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
         point, self._point, left = self._point, None, problem.left
-        if point is not None and point.W is W and _may_lose_arrays(problem):
-            S = None if point.S is None else copy(point.S)  # which the same alternation may need again
-            return _Position(copy(W), left.times(W), S, None if S is None else left.times(S))
-        if point is not None and point.W is W:  # the rounding of coarse products would add up
-            return point._replace(W=copy(W), B=point.B if left.coarse is left else left.times(W))
+        if point is not None and point.W is W:
+            S, XS = point.S, point.XS
+            if _may_lose_arrays(problem):
+                S = None if S is None else copy(S)  # which the same alternation may need again
+                return _Position(copy(W), left.times(W), S, None if S is None else left.times(S))
+            B = point.B if left.coarse is left else None  # the rounding of coarse products would add up
+            del point
+            return _Position(copy(W), left.times(W) if B is None else B, S, XS)
         B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
         return _Position(copy(W), B)
 
