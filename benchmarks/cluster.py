@@ -305,10 +305,10 @@ class Costs(NamedTuple):
     """
 
     rounds: int = 3
-    left: int = 7
+    left: int = 8
     right: int = 6
-    tasks: int = 104
-    waits: int = 19
+    tasks: int = 125
+    waits: int = 22
     rate: float = 1.35e9
     bandwidth: float = 1.25e9
     task: float = 0.0005
@@ -343,7 +343,9 @@ def simulate_alternation(shape, k, n_workers, costs, rng):
         there = _spread_out(clock, seconds, n_workers, costs) + cells * share * noise[0]
         clock = _add_pairs(there + costs.latency + cells * share * noise[1], seconds, costs)
     small = (costs.waits - 2 * costs.rounds) * (1 + math.ceil(math.log2(n_workers))) * costs.latency
-    return small + float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
+    for _ in range(costs.left - 2 * costs.rounds):  # W and its last step
+        clock = float(_spread_out(clock, 4 * k * d / costs.bandwidth, n_workers, costs).max())
+    return small + clock
 
 
 def _spread_out(clock, seconds, n_workers, costs):
@@ -354,7 +356,7 @@ def _spread_out(clock, seconds, n_workers, costs):
         free[sender] += seconds
         free.append(free[sender])
         arrive.append(free[sender] + costs.latency)
-    of_step = costs.tasks / (2 * costs.rounds + 1) * costs.task
+    of_step = costs.tasks / costs.left * costs.task
     return np.maximum(arrive, clock + of_step * np.arange(1, n_workers + 1))
 
 

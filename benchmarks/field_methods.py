@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module, metadata
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -369,12 +370,19 @@ RECOMMENDERS = {
 METHODS = CLASSIFIERS | OURS | RECOMMENDERS
 
 
+def find_version(method: Method) -> str:
+    """Return the version of a method's distribution, which may be a source tree without metadata, or ""."""
+    try:
+        return metadata.version(method.distribution)
+    except metadata.PackageNotFoundError:
+        spec = find_spec(method.distribution)
+        return "" if spec is None else str(getattr(import_module(method.distribution), "__version__", ""))
+
+
 def check_method(name: str) -> str:
     """Return "" if a method can run here, else the reason."""
     method = METHODS[name]
-    try:
-        metadata.version(method.distribution)
-    except metadata.PackageNotFoundError:
+    if not find_version(method):
         return "not installed"
     try:
         import_module(method.module)
@@ -406,8 +414,8 @@ def main() -> None:
     """Run a method with each of the settings, or say with ``check`` which ones can run."""
     if sys.argv[1] == "check":
         reasons = {name: reason for name in METHODS if (reason := check_method(name))}
-        names = {name: method.distribution for name, method in METHODS.items() if name not in reasons}
-        print(json.dumps([{name: f"{it} {metadata.version(it)}" for name, it in names.items()}, reasons]))
+        names = {name: method for name, method in METHODS.items() if name not in reasons}
+        print(json.dumps([{name: f"{it.distribution} {find_version(it)}" for name, it in names.items()}, reasons]))
         return
     name, source, target = sys.argv[1:]
     with np.load(source) as arrays:

@@ -305,6 +305,20 @@ def test_an_audit_learns_from_verdicts(folder):
     assert "has no column verdict" in refused.stderr
 
 
+def test_groups_of_an_audit_are_a_column(folder, monkeypatch):
+    passed = {}
+
+    def audit(*inputs, **options):
+        passed.update(options)
+        raise ValueError("enough")
+
+    monkeypatch.setattr("labelgap.commands.gap_commands.audit_labels", audit)
+    rest = ["audit", folder / "posts.csv", "--model", folder / "model"]
+    assert "enough" in labelgap(*rest, "--groups", "title").stderr
+    assert passed["groups"] == [row["title"] for row in read_records(folder / "posts.csv")]
+    assert "--groups author is no column" in labelgap(*rest, "--groups", "author").stderr
+
+
 def test_an_audit_writes_what_it_has_after_each_model(folder, monkeypatch):
     lengths = []
 

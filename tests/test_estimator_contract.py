@@ -598,7 +598,7 @@ SEARCHES = {
     "MCbCV": Maker(MCbCV, {"mu": 1e-2, "label_weights": [1.0], "n_folds": 2}),
     "OneClassMFCV": Maker(OneClassMFCV, {"weights": [0.5], "alphas": [0.1], "max_iter": 2, "n_splits": 1}),
 }
-ON_A_DEVICE = (LEML, OneClassMF, OneClassMFCV, LocalLEML, SLEEC)
+ON_A_DEVICE = (LEML, OneClassMF, OneClassMFCV, LocalLEML, SLEEC, BinaryRelevance, MC1, MCb)
 
 
 def fit_and_catch(model, X, Y):

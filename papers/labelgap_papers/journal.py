@@ -189,16 +189,16 @@ def _collect_definition(value: Any, texts: dict[str, str], modules: set[str]) ->
 
 def _find_definition(value: Any) -> ast.AST | None:
     """Return the definition of a function or class, without docstring and decorators."""
-    body, found = _parse_module(value.__module__), None
-    if value.__name__ == "<lambda>" and body is not None:
-        nodes = (node for node in ast.walk(body) if isinstance(node, ast.Lambda))
+    definition: Any = _parse_module(value.__module__)
+    if value.__name__ == "<lambda>" and definition is not None:
+        nodes = (node for node in ast.walk(definition) if isinstance(node, ast.Lambda))
         return next((node for node in nodes if node.lineno == value.__code__.co_firstlineno), None)
     for part in value.__qualname__.replace(".<locals>", "").split("."):
-        definitions = (node for node in getattr(body, "body", ()) if getattr(node, "name", None) == part)
-        body = found = next(definitions, None)
-    if found is not None:
-        found.decorator_list = []
-    return found
+        nodes = (node for node in getattr(definition, "body", ()) if getattr(node, "name", None) == part)
+        definition = next(nodes, None)
+    if definition is not None:
+        definition.decorator_list = []
+    return definition
 
 
 @cache

@@ -365,6 +365,9 @@ def audit(
             "learn from these verdicts, and list the other suggestions."
         ),
     ] = None,
+    groups: Annotated[
+        str, typer.Option(help="Column, such as the author: rows with the same value are scored by the same model.")
+    ] = "",
     folds: Folds = 5,
     text: ModelText = "",
     tags: ModelTags = "",
@@ -389,10 +392,10 @@ def audit(
         from labelgap.inputs import TableColumns
 
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding, id_column)
-        options = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "min_probability": min_probability}
-        options["verdicts"] = verdicts
+        options: dict[str, Any] = {"folds": folds, "seed": seed, "checkpoint": checkpoint, "groups": groups}
+        options |= {"verdicts": verdicts, "min_probability": min_probability}
         with show_progress(f"Fitting {folds} models …", quiet or json), use_machines(dask, memory):
-            report = gap_commands.audit(data, model, columns, output, **options)  # type: ignore[arg-type]
+            report = gap_commands.audit(data, model, columns, output, **options)
         if not json:
             print_table(report.columns, report.rows(top), fit_last=True)
         print_values(report.summarize(500), json)

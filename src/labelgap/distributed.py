@@ -266,7 +266,7 @@ class DaskRunner:
         """Send an array to a worker, unless one has it; other workers fetch it from there."""
         key = id(array)
         if key not in self._sent:
-            future = scatter(self.client, array, broadcast=False)
+            future = scatter(self.client, array)
             self._sent[key] = weakref.ref(array, lambda _: self._sent.pop(key, None)), future
         return self._sent[key][1]
 

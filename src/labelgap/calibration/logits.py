@@ -18,28 +18,37 @@ def fit_logits(
     prior: NDArray,
     prior_weight: float,
     offset: float | NDArray = 0.0,
+    ceiling: float | NDArray = 1.0,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return θ of logit P(yes) = design θ + offset, and the Hessian of its loss, by Newton steps that lower the loss.
+    """Return θ of P(yes) = ceiling · σ(design θ + offset), and the expected Hessian of its loss.
 
-    The loss is −Σ weight · log likelihood + prior_weight/2 ‖θ − prior‖².
+    The loss is −Σ weight · log likelihood + prior_weight/2 ‖θ − prior‖², lowered by steps of Fisher scoring.
 
     >>> design, yes = np.ones((8, 1)), np.arange(8) < 2
     >>> theta, hessian = fit_logits(design, yes, np.ones(8), np.zeros(1), 0.0)
     >>> round(float(sigmoid(theta)[0]), 6), round(float(hessian[0, 0]), 6)
     (0.25, 1.5)
+    >>> theta, _ = fit_logits(design, yes, np.ones(8), np.zeros(1), 0.0, ceiling=0.5)
+    >>> round(float(sigmoid(theta)[0]), 6)
+    0.5
     """
-    theta, sign = prior.astype(np.float64), np.where(yes, -1.0, 1.0)
+    theta = prior.astype(np.float64)
+
+    def predict(theta: NDArray) -> NDArray[np.float64]:
+        return sigmoid(design @ theta + offset)
 
     def loss(theta: NDArray) -> float:
-        deviation = theta - prior
-        fit = weights @ np.logaddexp(0, sign * (design @ theta + offset))
-        return float(fit + prior_weight / 2 * deviation @ deviation)
+        p, deviation = ceiling * predict(theta), theta - prior
+        return float(prior_weight / 2 * deviation @ deviation - weights @ np.log(np.where(yes, p, 1 - p)))
 
     value = loss(theta)
     for _ in range(MAX_STEPS):
-        p = sigmoid(design @ theta + offset)
-        gradient = design.T @ (weights * (p - yes)) + prior_weight * (theta - prior)
-        hessian = (design * (weights * p * (1 - p))[:, None]).T @ design + prior_weight * np.eye(len(theta))
+        s = predict(theta)
+        p = ceiling * s
+        slope = (1 - s) / (1 - p)  # dp/d(logit) / (p (1 - p))
+        gradient = design.T @ (weights * slope * (p - yes)) + prior_weight * (theta - prior)
+        hessian = (design * (weights * slope**2 * p * (1 - p))[:, None]).T @ design
+        hessian += prior_weight * np.eye(len(theta))
         step = np.linalg.solve(hessian, gradient)
         while (changed := loss(theta - step)) > value and np.abs(step).max() > TOLERANCE:
             step = step / 2

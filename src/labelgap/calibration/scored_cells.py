@@ -46,9 +46,8 @@ def choose_cells(
     scores: NDArray, rows: NDArray, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState
 ) -> ScoredCells:
     """Return the positives, the best absent labels and sampled other absent labels of a block of rows."""
-    parts = list(row_blocks(len(scores), scores.shape[1], MAX_CELLS)) or [
-        slice(0)
-    ]  # each needs several arrays of its size
+    # Each part needs several arrays of its size.
+    parts = list(row_blocks(len(scores), scores.shape[1], MAX_CELLS)) or [slice(0)]
     return concatenate_cells(
         [_choose_cells(scores[part], rows[part], labels[part], candidates, n_sampled, rng) for part in parts]
     )

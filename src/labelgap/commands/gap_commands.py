@@ -115,11 +115,12 @@ def audit(
     checkpoint: Path | None,
     min_probability: float | None = None,
     verdicts: Path | None = None,
+    groups: str = "",
 ) -> AuditReport:
     """Audit the labels of a file with clones of a model, and write the suggestions to ``output``.
 
     After each model ``output`` has those of the rows scored so far, so that a review can begin. The audit learns from
-    ``verdicts`` on earlier suggestions.
+    ``verdicts`` on earlier suggestions. Rows with one value in the column ``groups`` stay in one fold.
     """
     check_output("--output", output, path, model_path, table=True)
     model = open_model(model_path)
@@ -135,10 +136,13 @@ def audit(
             write_records(output, report.columns, report.rows())
         return report
 
-    with resumable(checkpoint, "audit", files, **asdict(columns), folds=folds, seed=seed):
-        estimator = clone_with_seed(model, seed)
-        early = None if output is None else write
-        return write(audit_labels(data.X, data.Y, estimator, n_folds=folds, random_state=seed, callback=early))
+    options: dict[str, Any] = {"n_folds": folds, "random_state": seed, "callback": None if output is None else write}
+    if groups:
+        if not data.records or groups not in data.records[0]:
+            raise ValueError(f"--groups {groups} is no column of {path}; pass one of its columns.")
+        options["groups"] = [str(record[groups]) for record in data.records]
+    with resumable(checkpoint, "audit", files, **asdict(columns), folds=folds, seed=seed, groups=groups):
+        return write(audit_labels(data.X, data.Y, clone_with_seed(model, seed), **options))
 
 
 def read_verdicts(path: Path, names: list[str] | None) -> tuple[list[int], list[int], list[bool]]:

@@ -97,7 +97,7 @@ def fit(
         "unknown cells": labels.shape[0] * labels.shape[1] - labels.n_known,
         "seconds": round(seconds, 3),
         "megabytes": round(output.stat().st_size / 1e6, 3),
-        **describe_quality(model, labels, asked=options.calibrate),
+        **describe_quality(model, labels, calibrated=options.calibrate),
         **({} if test is None else describe_test(model, test)),
     }
 
@@ -153,16 +153,16 @@ def describe_absent(model: Any, labels: Labels) -> str:
     return "no" if labels.complete else "no; blank cells are unknown"
 
 
-def describe_quality(model: Any, labels: Labels, *, asked: bool = True) -> dict[str, str]:
+def describe_quality(model: Any, labels: Labels, *, calibrated: bool = True) -> dict[str, str]:
     """Return a line on the quality for unseen rows and on labels that look forgotten.
 
-    Without a calibration it says why, if one was ``asked`` for.
+    Without a calibration it says why, if ``calibrated`` says that the fit should have one.
     """
     calibration = getattr(model, "calibration_", None)
     rows = "texts" if isinstance(model, Tagger) else "rows"
     if calibration is None:
         too_few = f"not known: {len(labels)} rows are too few to hold some out ({MIN_CALIBRATED_ROWS} are needed)"
-        return {f"on unseen {rows}": f"{too_few}, so the model has scores, no probabilities"} if asked else {}
+        return {f"on unseen {rows}": f"{too_few}, so the model has scores, no probabilities"} if calibrated else {}
     quality, written = calibration.quality, calibration.written
     line = f"P@1 {quality['precision_at_1']:.3f}, F1 {quality['f1']:.3f}"
     if calibration.aim.startswith("precision"):

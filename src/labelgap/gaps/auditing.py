@@ -90,6 +90,8 @@ class Audit:
         The number of written labels.
     places : ndarray
         For each missing label, the share of the written cells of labels of similar frequency with a higher score.
+    written_interval : ndarray of shape (L, 2)
+        A 95 % interval of ``written``; labels of similar frequency share one.
     traceless : float
         The estimated share of right labels among written ones of which the row shows no trace.
     label_names : list of str, optional
@@ -101,6 +103,7 @@ class Audit:
     share: WrittenShare
     n_written: NDArray[np.int64]
     places: NDArray[np.float64]
+    written_interval: NDArray[np.float64]
     traceless: float = 0.0
     label_names: list[str] | None = None
 
@@ -312,10 +315,15 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
     of_group = np.bincount(group, n_written)
     rates, cap = _shrink_rates(omitted, of_group)
-    in_row = adjust_to_row(cells, f)[absent]
-    ranked_absent = _rank_cells(absent, rates[group[cells.labels[absent]]] * in_row / (1 - in_row), cap)
+    odds = rates[group[cells.labels]]
+    # An estimated share of written labels makes probabilities right, but cuts off differences between the best cells.
+    for_order, for_values = (
+        (odds * p / (1 - p))[absent] for p in (adjust_to_row(cells, f, c) for c in (1.0, 1 / (1 + odds)))
+    )
+    ranked_absent = _rank_cells(absent, for_order, for_values, cap)
     rates, cap = _shrink_rates(added, of_group)
-    ranked_written = _rank_cells(written, rates[group[cells.labels[written]]] * (1 - f[written]) / f[written], cap)
+    estimates = rates[group[cells.labels[written]]] * (1 - f[written]) / f[written]
+    ranked_written = _rank_cells(written, estimates, estimates, cap)
     right = estimate_traceless(cells, n_labels)
     missing, doubtful = (
         Suggestions(cells.rows[index], cells.labels[index], p)
@@ -324,7 +332,9 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     grouped = cells._replace(labels=group[cells.labels])
     before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
     places = (before / (totals[grouped.labels] + 1))[ranked_absent[0]]
-    return Audit(missing, doubtful, estimate_written(cells, n_labels), n_written, places, right, label_names)
+    bounds = 1 / (1 + np.array([(part.high or np.inf, part.low) for part in omitted]))[group]
+    share = estimate_written(cells, n_labels)
+    return Audit(missing, doubtful, share, n_written, places, bounds, right, label_names)
 
 
 def _shrink_rates(odds: list[Odds], n_written: NDArray) -> tuple[NDArray[np.float64], float]:
@@ -343,10 +353,20 @@ def _shrink_rates(odds: list[Odds], n_written: NDArray) -> tuple[NDArray[np.floa
     return overall + (rates - overall) * spread**2 / np.maximum(spread**2 + errors**2, 1e-300), float(cap)
 
 
-def _rank_cells(index: NDArray, estimates: NDArray, cap: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return cells in descending order of their estimates, and these as probabilities, capped after sorting."""
-    order = np.argsort(-estimates, kind="stable")
-    return index[order], np.minimum(estimates[order], cap)
+def _rank_cells(
+    index: NDArray, for_order: NDArray, for_values: NDArray, cap: float
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return cells in descending order of an estimate, and their probabilities.
+
+    These are other estimates, capped, and averaged so that they fall in this order.
+    """
+    order = np.argsort(-for_order, kind="stable")
+    values = np.minimum(for_values[order], cap)
+    if len(values) and (np.diff(values) > 0).any():
+        from sklearn.isotonic import IsotonicRegression  # late: `import labelgap` stays fast
+
+        values = IsotonicRegression(increasing=False).fit_transform(np.arange(len(values)), values)
+    return index[order], values
 
 
 def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:

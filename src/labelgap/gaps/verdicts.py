@@ -27,6 +27,7 @@ RANGE = (0.05, 0.95)  # quantiles of the reviewed logits, between which verdicts
 MIN_SLOPE = 1e-3  # of the logits: the order of suggestions stays
 MIN_VARIANCE = 0.01  # of a verdict; stated probabilities near 0 or 1 may be wrong
 BEST_DEPTH = 0.25  # of the written cells, for a probe of the best cells
+DEPTH_ERROR = 0.1  # relative, of the number of missing labels there: they need not be as plain as written ones
 
 
 class Probe(NamedTuple):
@@ -103,7 +104,7 @@ def _fit_verdicts(
     return p, design @ np.linalg.cholesky(np.linalg.inv(hessian))
 
 
-def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, error_rate: float = 0.0) -> Audit:
+def learn(audit: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, error_rate: float = 0.0) -> Audit:
     """Return the audit after verdicts on some of its suggestions, however these were chosen.
 
     The probabilities of each list are recalibrated, also for each label, so that labels whose suggestions were right
@@ -114,7 +115,7 @@ def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, er
 
     Parameters
     ----------
-    found : Audit
+    audit : Audit
         The audit.
     rows, labels : array-like of int, shape (m,)
         The reviewed cells; those without a suggestion are ignored.
@@ -128,27 +129,27 @@ def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, er
     >>> from labelgap import audit
     >>> rng = np.random.default_rng(0)
     >>> Y = rng.random((300, 3)) < 0.4
-    >>> found = audit(Y, probabilities=np.clip(0.8 * Y + 0.2 * rng.random((300, 3)), 0, 1))
-    >>> first = found.missing.first(20)
-    >>> learned = learn(found, first.rows, first.labels, np.zeros(20, bool))
-    >>> len(found.missing) - len(learned.missing), learned.share_missing <= found.share_missing
+    >>> first_audit = audit(Y, probabilities=np.clip(0.8 * Y + 0.2 * rng.random((300, 3)), 0, 1))
+    >>> first = first_audit.missing.first(20)
+    >>> learned = learn(first_audit, first.rows, first.labels, np.zeros(20, bool))
+    >>> len(first_audit.missing) - len(learned.missing), learned.share_missing <= first_audit.share_missing
     (20, True)
     """
     _check_error_rate(error_rate)
-    cells = np.asarray(rows, np.int64) * len(found.n_written) + np.asarray(labels, np.int64)
+    cells = np.asarray(rows, np.int64) * len(audit.n_written) + np.asarray(labels, np.int64)
     verdicts = np.asarray(right, bool)
-    kept, places = [], found.places
-    for kind in (found.missing, found.doubtful):
-        positions, which = _find_cells(kind, cells, len(found.n_written))
+    lists, places = [], audit.places
+    for kind in (audit.missing, audit.doubtful):
+        positions, which = _find_cells(kind, cells, len(audit.n_written))
         p, errors = _fit_verdicts(kind.probabilities, positions, verdicts[which], kind.labels)
         p = np.clip((p - error_rate) / (1 - 2 * error_rate), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         still_open = np.ones(len(p), bool)
         still_open[positions] = False
         order = np.flatnonzero(still_open)[np.argsort(-p[still_open], kind="stable")]
-        kept.append(Suggestions(kind.rows[order], kind.labels[order], p[order]))
-        if kind is found.missing:
-            share, places = _learn_share(found, p, errors, still_open), places[order]
-    return replace(found, missing=kept[0], doubtful=kept[1], share=share, places=places)
+        lists.append(Suggestions(kind.rows[order], kind.labels[order], p[order]))
+        if kind is audit.missing:
+            share, places = _learn_share(audit, p, errors, still_open), places[order]
+    return replace(audit, missing=lists[0], doubtful=lists[1], share=share, places=places)
 
 
 def _find_cells(kind: Suggestions, cells: NDArray, n_labels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -161,24 +162,25 @@ def _find_cells(kind: Suggestions, cells: NDArray, n_labels: int) -> tuple[NDArr
     return order[place[there]], len(cells) - 1 - last[there]
 
 
-def _learn_share(found: Audit, p: NDArray, errors: NDArray, still_open: NDArray[np.bool_]) -> WrittenShare:
+def _learn_share(audit: Audit, p: NDArray, errors: NDArray, still_open: NDArray[np.bool_]) -> WrittenShare:
     """Return the share of written labels, from the learned probabilities of the missing labels.
 
     Verdicts are counted as their learned probabilities, since some are wrong. Cells that were not reviewed may differ
     from those that were: the interval allows for a common error of their logits, as large as the prior of a does.
     """
-    best, spread = found.places < BEST_DEPTH, p * (1 - p)
-    n_written = max(float(found.n_written.sum() - found.doubtful.probabilities.sum()), 1.0)
+    best, spread = audit.places < BEST_DEPTH, p * (1 - p)
+    n_written = max(float(audit.n_written.sum() - audit.doubtful.probabilities.sum()), 1.0)
     number = float(p[best].sum()) / BEST_DEPTH
     by_fit = np.linalg.norm(spread[best] @ errors[best])
     by_chance = np.sqrt(spread[best & still_open].sum() + number * BEST_DEPTH)
     by_choice = spread[best & still_open].sum() / np.sqrt(PRIOR_VERDICTS / 4)
-    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm([by_fit, by_chance, by_choice])) / BEST_DEPTH
+    errors_best = [by_fit, by_chance, by_choice, DEPTH_ERROR * BEST_DEPTH * number]
+    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm(errors_best)) / BEST_DEPTH
     shares = [n_written / (n_written + max(number + side * half_width, 0.0)) for side in (1, 0, -1)]
-    before = found.share
+    before = audit.share
     low, overall, high = np.clip(shares, before.low, before.high).tolist()
-    changed = np.bincount(found.missing.labels, p, len(found.n_written)) + MIN_PROBABILITY
-    changed /= np.bincount(found.missing.labels, found.missing.probabilities, len(found.n_written)) + MIN_PROBABILITY
+    changed = np.bincount(audit.missing.labels, p, len(audit.n_written)) + MIN_PROBABILITY
+    changed /= np.bincount(audit.missing.labels, audit.missing.probabilities, len(audit.n_written)) + MIN_PROBABILITY
     return WrittenShare(overall, low, high, 1 / (1 + changed * (1 / before.of_label - 1)), high < 1)
 
 
@@ -246,7 +248,8 @@ def estimate_missing(audit: Audit, drawn: NDArray, right: NDArray, error_rate: f
     """Estimate the number of missing labels from verdicts on cells of :func:`draw_best`.
 
     A quarter of the missing labels are above three quarters of the written cells, as of the written ones, if labels
-    are missing at random. So their number is 4 · (absent cells there) · (share of the verdicts that are right).
+    are missing at random. So their number is 4 · (absent cells there) · (share of the verdicts that are right). The
+    interval allows for a tenth more or fewer there, as one standard error.
     """
     n_best = int((audit.places < BEST_DEPTH).sum())
     if not len(drawn) or n_best == 0:
@@ -258,7 +261,8 @@ def estimate_missing(audit: Audit, drawn: NDArray, right: NDArray, error_rate: f
     number = n_best * max(share, 0.0) / BEST_DEPTH
     odds = number / max(n_written, 1.0)
     count_error = n_written * np.sqrt(odds * (1 + odds) / max(BEST_DEPTH * n_written, 1.0))
-    half_width = STANDARD_ERRORS_95 * float(np.hypot(n_best * share_error / BEST_DEPTH, count_error))
+    errors = [n_best * share_error / BEST_DEPTH, count_error, DEPTH_ERROR * number]
+    half_width = STANDARD_ERRORS_95 * float(np.linalg.norm(errors))
     return Remaining(number, max(number - half_width, 0.0), number + half_width)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import is_array_api_obj
 
 from labelgap.kernels import cpu
-from labelgap.kernels.base import CellModel
+from labelgap.kernels.base import CellModel, check_finite
 
 
 def _on_host(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -86,7 +86,7 @@ class ArrayBackend:
         return A.T
 
     def eigh(self, A: Any) -> tuple[Any, Any]:
-        return self.xp.linalg.eigh(A)
+        return self.xp.linalg.eigh(check_finite(A))
 
     def matmul(self, A: Any, B: Any) -> Any:
         return A @ B

@@ -585,7 +585,7 @@ def _reciprocal(roots: Any, dtype: Any) -> Any:
 def eigh(A: Any) -> tuple[Any, Any]:
     """Return the eigenvalues, ascending, and eigenvectors of a small symmetric matrix of any library."""
     if not isinstance(A, np.ndarray):
-        return namespace(A).linalg.eigh(A)
+        return namespace(A).linalg.eigh(check_finite(A))
     return scipy.linalg.eigh(check_finite(A), check_finite=False)
 
 
@@ -597,6 +597,7 @@ def check_finite(A: Any) -> Any:
         ...
     FloatingPointError: sums of products overflow
     """
-    if not np.isfinite(A).all():
+    xp = namespace(A)
+    if not bool(xp.all(xp.isfinite(A))):
         raise FloatingPointError("sums of products overflow")
     return A

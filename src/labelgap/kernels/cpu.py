@@ -97,7 +97,9 @@ rows = array
 
 def zeros(A: CSR, k: int, dtype: Any) -> NDArray:
     """Return zeros with a row for each row of A."""
-    return np.zeros((A.shape[0], k), dtype)
+    out = make_empty((A.shape[0], k), dtype)
+    out[...] = 0
+    return out
 
 
 def normal(random_state: np.random.RandomState, shape: tuple[int, int], dtype: Any) -> NDArray:

@@ -58,7 +58,7 @@ class Cluster:
         if not isinstance(value, np.ndarray) or value.nbytes <= MAX_TASK_BYTES:
             return value
         with self.watch_losses():
-            return SharedArray(scatter(self.client, value, broadcast=True), value)
+            return SharedArray(scatter(self.client, value), value)
 
     @cached_property
     def piece_bytes(self) -> int:

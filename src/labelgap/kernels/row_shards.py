@@ -79,10 +79,13 @@ def watch_losses(client: Any, *further: type[Exception]) -> Iterator[None]:
         raise LostArrays(f"A worker has died with arrays that others need ({error}).") from error
 
 
-def scatter(client: Any, value: Any, *, broadcast: bool) -> Any:
-    """Return a future of a value that the client sends to a worker, or to all; raise LostArrays if one dies then."""
+def scatter(client: Any, value: Any) -> Any:
+    """Return a future of a value that the client sends to a worker; raise LostArrays if it dies then.
+
+    Others fetch it from there with their tasks. Dask's own broadcast may wait forever for a worker that has died.
+    """
     with watch_losses(client, OSError):
-        return client.scatter(value, broadcast=broadcast, hash=False)
+        return client.scatter(value, hash=False)
 
 
 def submit_each(function: Callable[..., Any], blocks: Sequence[Any], *arguments: Any, numbered: bool = False) -> list:
@@ -201,7 +204,7 @@ def map_blocks(model: Any, name: str, blocks: Sequence[Any], arguments: Any, opt
 
     def call_each() -> list[Any]:
         with watch_losses(client):
-            return gather_each(call, start_blocks(blocks), scatter(client, model, broadcast=True))
+            return gather_each(call, start_blocks(blocks), scatter(client, model))
 
     results = repeat_when_lost(call_each)
     if isinstance(results[0], tuple):

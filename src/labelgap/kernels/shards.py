@@ -8,7 +8,7 @@ right-hand sides and the margins of a curvature are sums over shards.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, reduce
 from typing import Any
 
@@ -169,10 +169,15 @@ class _ShardLinalg:
         return ShardedArray(blocks), R
 
 
-def _add_shards(parts: Sequence[Any]) -> Any:
-    """Add the contributions of shards in order; arrays elsewhere have their own way, and the sum comes here."""
-    add_up = getattr(parts[0], "add_up", None)
-    return reduce(operator.add, parts) if add_up is None else add_up(parts)
+def _add_shards(parts: Iterable[Any]) -> Any:
+    """Add the contributions of shards in order; arrays elsewhere have their own way, and the sum comes here.
+
+    Contributions that are made one by one are not held together.
+    """
+    rest = iter(parts)
+    first = next(rest)
+    add_up = getattr(first, "add_up", None)
+    return reduce(operator.add, rest, first) if add_up is None else add_up([first, *rest])
 
 
 class ShardedMatrix:
@@ -284,7 +289,7 @@ class ShardedBackend:
             products = [[self.on_shards.spmm(block, part) for block, part in zip(row, B.blocks)] for row in A.blocks]
             return ShardedArray([reduce(operator.add, row) for row in products])
         if A.transposed:
-            return _add_shards([self.on_shards.spmm_t(block, part) for block, part in zip(A.blocks, B.blocks)])
+            return _add_shards(self.on_shards.spmm_t(block, part) for block, part in zip(A.blocks, B.blocks))
         return ShardedArray([self.on_shards.spmm(block, part) for block, part in zip(A.blocks, self._spread(A, B))])
 
     def spmm_t(self, A: ShardedMatrix, B: Any) -> Any:

@@ -360,6 +360,17 @@ class Walk:
         coarse.follow_ridge(first, patience=1)
         return self.coordinate_ascent(max(self.scores, key=self.scores.__getitem__))
 
+    def find_tops(self, count: int) -> list[Point]:
+        """Return the best visited points of different values on the first axis, best first.
+
+        >>> Walk([2, 2], lambda point, near: 0.0, {(0, 0): 1.0, (0, 1): 3.0, (1, 1): 2.0}).find_tops(2)
+        [(0, 1), (1, 1)]
+        """
+        tops: dict[int, Point] = {}
+        for point in sorted(self.scores, key=self.scores.__getitem__, reverse=True):
+            tops.setdefault(point[0], point)
+        return list(tops.values())[:count]
+
     def _scan(self, point: Point, axis: int) -> Point:
         """Visit all points on a line along an axis, last one first; return the best of them."""
         line = [(*point[:axis], i, *point[axis + 1 :]) for i in reversed(range(self.sizes[axis]))]

@@ -56,6 +56,7 @@ MAX_PATH_STARTS = 32  # fits that are kept for their neighbours on the path
 PATH_COMPONENTS_SHARE, MIN_PATH_COMPONENTS = 0.5, 60  # of the components, for the path
 STAGE_MARGIN = 0.003  # of the score, for which no further alternation is worth its time and its risk
 MAX_COMPONENTS = 256  # chosen without n_components, if there are as many features and labels
+N_TOPS = 3  # points of the path from which the search goes on without features
 MARGIN = 0.01  # by which a candidate must be worse than the best one to be dropped before its fits are complete
 
 
@@ -213,7 +214,8 @@ class OneClassMFCV(DelegatingSearch):
     while the held-out score rises, on the first split only and with half of the components; without features
     each fit starts from the factors of its neighbour. Then the best point of the path is fitted with all components
     and scored after each alternation: the fewest alternations within 0.3 % of the best score are chosen. Its
-    neighbours are fitted with this number while the score rises. A fit ends, and is not repeated on the other splits,
+    neighbours are fitted with this number while the score rises. Without features the best points of the three best
+    weights are starts, and every fit has all alternations. A fit ends, and is not repeated on the other splits,
     when its scores are clearly below those of the best candidate. The last fit is on all data.
 
     Parameters
@@ -412,7 +414,7 @@ class OneClassMFCV(DelegatingSearch):
     def _search(
         self, fitter: OneClassFoldFitter, axes: dict[str, list[float]], time: Budget
     ) -> tuple[dict[str, Any], list[list[Factors]]]:
-        """Follow the ridge of the score with warm starts, then ascend from its top without them.
+        """Follow the ridge of the score with warm starts, then ascend from its top or tops without them.
 
         Return the row of the chosen candidate, and the factors that it was scored by on each split and alternation.
         """
@@ -421,6 +423,7 @@ class OneClassMFCV(DelegatingSearch):
         k, self.table_ = fitter.estimator.n_components, []
         path_k = min(k, max(MIN_PATH_COMPONENTS, round(PATH_COMPONENTS_SHARE * k)))
         chosen: list[Any] = [None, None]
+        has_features = not fitter.splits[0].data.left.is_identity
 
         def get_params(point: Point) -> dict[str, Any]:
             return {name: values[i] for (name, values), i in zip(axes.items(), point)}
@@ -443,9 +446,11 @@ class OneClassMFCV(DelegatingSearch):
         def fit_cold(point: Point, near: Point | None) -> float:
             if search.table and not time.allows(2 * max(row["seconds"] for row in search.table)):
                 return float("-inf")
-            # The first candidate finds the number of alternations; others have as many as the best one needs.
-            most = self.max_iter if search.rival is None else 1 + search.table[search.best_index]["stage"]
-            options = {"max_iter": most, "n_components": k, "to_beat": search.rival}
+            # The first candidate finds the number of alternations; others have as many as the best one needs. Without
+            # features fits are short, and the best ones are often behind after the first alternations.
+            rival = search.rival if has_features else None
+            most = self.max_iter if rival is None else 1 + search.table[search.best_index]["stage"]
+            options = {"max_iter": most, "n_components": k, "to_beat": rival}
             row = search.try_candidate(get_params(point), **options)
             score = record(search, point, row, warm=False, max_iter=row["stage"] + 1, splits=row["folds"])
             if search.table[search.best_index] is row:
@@ -460,8 +465,11 @@ class OneClassMFCV(DelegatingSearch):
         with progress(None, "OneClassMFCV", self.verbose) as advance:
             path_walk = Walk(sizes[:n_path], lambda point, near: fit_warm((*point, *rest), near and (*near, *rest)))
             # Without features weak penalties overfit, and their scores are level: ascent alone would stay there.
-            scanned = list(axes).index("alpha") if fitter.splits[0].data.left.is_identity else None
-            Walk(sizes, fit_cold).coordinate_ascent((*path_walk.follow_coarse_ridge(first[:n_path], scanned), *rest))
+            scanned = None if has_features else list(axes).index("alpha")
+            path_walk.follow_coarse_ridge(first[:n_path], scanned)
+            walk = Walk(sizes, fit_cold)
+            for top in path_walk.find_tops(1 if has_features else N_TOPS):
+                walk.coordinate_ascent((*top, *rest))
         return tuple(chosen)
 
     def _check_parameters(self) -> tuple[Metric, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from labelgap.kernels import Backend, column_grams, combine, copy, eigh, matmul, mix, namespace
+from labelgap.kernels.base import LostArrays
 from labelgap.solvers.base import (
     Array,
     BilinearProblem,
@@ -148,6 +149,14 @@ class Rounds:
         """Return W and H after some rounds, or two half steps if the features have eigenvectors, balanced; and F."""
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
+        last = self._point, self._length
+        try:
+            return self._alternate(problem, fit, right)
+        except LostArrays:  # the same alternation can run again
+            self._point, self._length = last
+            raise
+
+    def _alternate(self, problem: ComposedProblem, fit: Fit, right: Solver) -> tuple[Array, Array, float]:
         point, H = self._continue_from(problem, fit.W), fit.H
         right = right.limit_products(1, MAX_RIGHT_PRODUCTS)
         value = fit.history[-1] if fit.history else float(problem.objective_in_right(point.W, point.B).value(H))
@@ -166,15 +175,21 @@ class Rounds:
                 point, H, value = point.mix(T), matmul(H, namespace(H).astype(U, H.dtype)), value - gain
             if last:
                 break
-        if not hasattr(problem.backend, "settle"):  # else a step would be computed from all steps before it
-            self._point = point
+        # Without images, a cluster does not compute a step from all steps before it.
+        self._point = point._replace(B=None, XS=None) if _may_lose_arrays(problem) else point
         return point.W, H, value
 
     def _continue_from(self, problem: ComposedProblem, W: Array) -> _Position:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
-        point, self._point = self._point, None
+        point, self._point, left = self._point, None, problem.left
         if point is not None and point.W is W:
-            return point._replace(W=copy(W))
+            S = point.S
+            if _may_lose_arrays(problem):
+                S = None if S is None else copy(S)  # which the same alternation may need again
+                return _Position(copy(W), left.times(W), S, None if S is None else left.times(S))
+            S, XS = point.S, point.XS
+            del point  # and its image, which rounding has moved away from A W
+            return _Position(copy(W), left.times(W), S, XS)
         B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
         return _Position(copy(W), B)
 
@@ -202,6 +217,10 @@ class Rounds:
         self._length = min(max(best, MIN_LENGTH if line.exact else MIN_INEXACT_LENGTH), MAX_LENGTH)
         point = point._replace(S=problem.backend.compact(point.S), XS=problem.backend.compact(point.XS))
         return point, objective, solution
+
+
+def _may_lose_arrays(problem: ComposedProblem) -> bool:
+    return hasattr(problem.backend, "settle")
 
 
 def _find_step(problem: ComposedProblem, point: _Position, H: Array, value: float) -> tuple[_Position, Array, _Line]:
