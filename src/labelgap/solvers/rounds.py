@@ -17,6 +17,7 @@ from labelgap.solvers.base import (
     Objective,
     Solution,
     Solver,
+    Status,
     solve_in_turn,
 )
 from labelgap.solvers.linear_systems import precondition_columns
@@ -182,13 +183,13 @@ class Rounds:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
         point, self._point, left = self._point, None, problem.left
         if point is not None and point.W is W:
-            S, XS = point.S, point.XS
+            S = point.S
             if _may_lose_arrays(problem):
                 S = None if S is None else copy(S)  # which the same alternation may need again
                 return _Position(copy(W), left.times(W), S, None if S is None else left.times(S))
-            B = point.B if left.coarse is left else None  # the rounding of coarse products would add up
-            del point
-            return _Position(copy(W), left.times(W) if B is None else B, S, XS)
+            S, XS = point.S, point.XS
+            del point  # and its image, which rounding has moved away from A W
+            return _Position(copy(W), left.times(W), S, XS)
         B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
         return _Position(copy(W), B)
 
@@ -204,7 +205,9 @@ class Rounds:
         point = point.move(length)
         for retreat in range(MAX_RETREATS + 1):
             objective = problem.objective_in_right(point.W, point.B)
-            solution = right.minimize(objective, H)
+            solution = Solution(H, line.value, Status.STALLED, 0, 0)  # the steps of W and H are rounding errors
+            if length > 0:
+                solution = right.minimize(objective, H)
             decrease = line.value - solution.value
             best = line.find_minimum(length, decrease)
             if decrease >= MIN_SHARE * min(length, 1.0) * line.slope - slack or length == 0:
@@ -237,7 +240,7 @@ def _find_step(problem: ComposedProblem, point: _Position, H: Array, value: floa
     del model
     Z = precondition_columns(problem.left, m, ridge, gradient.dtype)(gradient)
     (S, XS), slope = _minimize_in_plane(
-        gradient, (Z, problem.left.coarse.times(Z)), (point.S, point.XS), _ColumnForm(m, ridge)
+        gradient, (Z, problem.left.times(Z)), (point.S, point.XS), _ColumnForm(m, ridge)
     )
     return point._replace(S=S, XS=XS), H, _Line(value, slope, form.exact)
 
