@@ -104,7 +104,7 @@ def _fit_verdicts(
     return p, design @ np.linalg.cholesky(np.linalg.inv(hessian))
 
 
-def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, error_rate: float = 0.0) -> Audit:
+def learn(audit: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, error_rate: float = 0.0) -> Audit:
     """Return the audit after verdicts on some of its suggestions, however these were chosen.
 
     The probabilities of each list are recalibrated, also for each label, so that labels whose suggestions were right
@@ -115,7 +115,7 @@ def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, er
 
     Parameters
     ----------
-    found : Audit
+    audit : Audit
         The audit.
     rows, labels : array-like of int, shape (m,)
         The reviewed cells; those without a suggestion are ignored.
@@ -136,20 +136,20 @@ def learn(found: Audit, rows: ArrayLike, labels: ArrayLike, right: ArrayLike, er
     (20, True)
     """
     _check_error_rate(error_rate)
-    cells = np.asarray(rows, np.int64) * len(found.n_written) + np.asarray(labels, np.int64)
+    cells = np.asarray(rows, np.int64) * len(audit.n_written) + np.asarray(labels, np.int64)
     verdicts = np.asarray(right, bool)
-    kept, places = [], found.places
-    for kind in (found.missing, found.doubtful):
-        positions, which = _find_cells(kind, cells, len(found.n_written))
+    lists, places = [], audit.places
+    for kind in (audit.missing, audit.doubtful):
+        positions, which = _find_cells(kind, cells, len(audit.n_written))
         p, errors = _fit_verdicts(kind.probabilities, positions, verdicts[which], kind.labels)
         p = np.clip((p - error_rate) / (1 - 2 * error_rate), MIN_PROBABILITY, 1 - MIN_PROBABILITY)
         still_open = np.ones(len(p), bool)
         still_open[positions] = False
         order = np.flatnonzero(still_open)[np.argsort(-p[still_open], kind="stable")]
-        kept.append(Suggestions(kind.rows[order], kind.labels[order], p[order]))
-        if kind is found.missing:
-            share, places = _learn_share(found, p, errors, still_open), places[order]
-    return replace(found, missing=kept[0], doubtful=kept[1], share=share, places=places)
+        lists.append(Suggestions(kind.rows[order], kind.labels[order], p[order]))
+        if kind is audit.missing:
+            share, places = _learn_share(audit, p, errors, still_open), places[order]
+    return replace(audit, missing=lists[0], doubtful=lists[1], share=share, places=places)
 
 
 def _find_cells(kind: Suggestions, cells: NDArray, n_labels: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -162,14 +162,14 @@ def _find_cells(kind: Suggestions, cells: NDArray, n_labels: int) -> tuple[NDArr
     return order[place[there]], len(cells) - 1 - last[there]
 
 
-def _learn_share(found: Audit, p: NDArray, errors: NDArray, still_open: NDArray[np.bool_]) -> WrittenShare:
+def _learn_share(audit: Audit, p: NDArray, errors: NDArray, still_open: NDArray[np.bool_]) -> WrittenShare:
     """Return the share of written labels, from the learned probabilities of the missing labels.
 
     Verdicts are counted as their learned probabilities, since some are wrong. Cells that were not reviewed may differ
     from those that were: the interval allows for a common error of their logits, as large as the prior of a does.
     """
-    best, spread = found.places < BEST_DEPTH, p * (1 - p)
-    n_written = max(float(found.n_written.sum() - found.doubtful.probabilities.sum()), 1.0)
+    best, spread = audit.places < BEST_DEPTH, p * (1 - p)
+    n_written = max(float(audit.n_written.sum() - audit.doubtful.probabilities.sum()), 1.0)
     number = float(p[best].sum()) / BEST_DEPTH
     by_fit = np.linalg.norm(spread[best] @ errors[best])
     by_chance = np.sqrt(spread[best & still_open].sum() + number * BEST_DEPTH)
@@ -177,10 +177,10 @@ def _learn_share(found: Audit, p: NDArray, errors: NDArray, still_open: NDArray[
     errors_best = [by_fit, by_chance, by_choice, DEPTH_ERROR * BEST_DEPTH * number]
     half_width = STANDARD_ERRORS_95 * float(np.linalg.norm(errors_best)) / BEST_DEPTH
     shares = [n_written / (n_written + max(number + side * half_width, 0.0)) for side in (1, 0, -1)]
-    before = found.share
+    before = audit.share
     low, overall, high = np.clip(shares, before.low, before.high).tolist()
-    changed = np.bincount(found.missing.labels, p, len(found.n_written)) + MIN_PROBABILITY
-    changed /= np.bincount(found.missing.labels, found.missing.probabilities, len(found.n_written)) + MIN_PROBABILITY
+    changed = np.bincount(audit.missing.labels, p, len(audit.n_written)) + MIN_PROBABILITY
+    changed /= np.bincount(audit.missing.labels, audit.missing.probabilities, len(audit.n_written)) + MIN_PROBABILITY
     return WrittenShare(overall, low, high, 1 / (1 + changed * (1 / before.of_label - 1)), high < 1)
 
 

@@ -110,8 +110,8 @@ def estimate_right(at_random: Sequence[Suggestion], reviews: Sequence[Review]) -
         return None
     p = np.array([suggestion.probability for suggestion in at_random])
     probe = Probe(np.array(decided), np.full(len(decided), len(decided) / len(p)))
-    found = estimate_from_probe(p, probe, np.array([known[i] == "accept" for i in decided]))
-    return {name: round(value, 1) for name, value in found._asdict().items()} | {"sampled": len(decided)}
+    estimate = estimate_from_probe(p, probe, np.array([known[i] == "accept" for i in decided]))
+    return {name: round(value, 1) for name, value in estimate._asdict().items()} | {"sampled": len(decided)}
 
 
 def count_labels(
