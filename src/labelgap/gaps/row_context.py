@@ -51,7 +51,7 @@ def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64], share: float | NDA
         selected = np.flatnonzero(others == t)
         absent = selected[~cells.positive[selected]]
         if len(absent):
-            own_design, yes, weights = design[selected], cells.positive[selected], cells.weights[selected]
-            theta, _ = fit_logits(own_design, yes, weights, PRIOR, PRIOR_WEIGHT, ceiling=share[selected])
+            features, yes, weights = design[selected], cells.positive[selected], cells.weights[selected]
+            theta, _ = fit_logits(features, yes, weights, PRIOR, PRIOR_WEIGHT, ceiling=share[selected])
             adjusted[absent] = share[absent] * sigmoid(design[absent] @ theta)
     return adjusted
