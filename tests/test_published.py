@@ -47,9 +47,12 @@ def test_bibtex_with_a_fifth_of_the_cells(bibtex, loss, alpha, least_p3, most_ha
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_one_class_bibtex_with_every_label_known(bibtex):
-    """LR-wSQ's row of the one-class paper's table Supp-3."""
+    """LR-wSQ's row of the one-class paper's table Supp-3.
+
+    As in the paper, P@5 on a fifth of the training rows chooses the number of alternations.
+    """
     X, Y, X_test, Y_test = bibtex
-    model = OneClassMF(150, weight_unlabelled=2.0**-6, alpha=0.5, max_iter=2, tol=0.0, random_state=0).fit(X, Y)
+    model = OneClassMF(150, weight_unlabelled=2.0**-6, alpha=0.5, max_iter=1, tol=0.0, random_state=0).fit(X, Y)
     best = model.predict_topk(X_test, 5)
     found = [100 * precision_at_k(Y_test, best, k) for k in (1, 3, 5)]
     assert np.all(np.array(found) >= [63.22, 39.89, 29.50]), found
