@@ -138,9 +138,9 @@ def test_rows_without_tags_are_told(tmp_path):
     write_records(tmp_path / "a.csv", ["text", "tags"], rows)
     shown = labelgap("fit", tmp_path / "a.csv", "--output", tmp_path / "model", "--complete")
     assert shown.exit_code == 0, shown.output
-    assert "10 rows have no tags; they are taken as rows that have none of the tags" in shown.stderr
+    assert "10 rows have no tags; each tag there counts as a no. Leave" in shown.stderr
     shown = labelgap("fit", tmp_path / "a.csv", "--output", tmp_path / "model")
-    assert "10 rows have no tags; their tags are taken as not written" in shown.stderr
+    assert "10 rows have no tags; each tag there counts as not written: a no, or forgotten." in shown.stderr
 
 
 def test_the_training_file_is_recognized(folder, tmp_path):

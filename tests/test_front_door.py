@@ -224,7 +224,7 @@ def test_explain_and_inspect_name_the_probability(place):
 def test_a_list_that_is_too_strict_says_so(place):
     values = as_json("audit", place / "posts.csv", "--model", place / "model", "--min-probability", 1.0)
     assert values["missing labels listed"] == 0
-    assert 0 < values["most probable"][0] < 1
+    assert 0 < values["most probable missing label"][0] < 1
 
 
 def test_nothing_to_predict_or_to_complete(place):
@@ -305,7 +305,7 @@ def test_few_rows_have_scores_and_say_so(place):
     assert "20 rows are too few to hold some out (50 are needed)" in values["on unseen texts"]
     shown = labelgap("predict", "--model", place / "few", "--document", "unheard of")
     assert "tags (score)" in shown.output
-    assert "1 of 1 rows have no tag over a threshold; --top 1 gives the best." in " ".join(shown.output.split())
+    assert "Rows without a tag over its threshold: 1 of 1; --top 1 gives the best." in " ".join(shown.output.split())
 
 
 def test_a_text_in_place_of_a_file(place):

@@ -285,7 +285,9 @@ def predict(
             print_note(" ".join(prediction.VALUE_NOTES[key] for key in (kind, *(["true"] if true else []))))
             n_bare = sum(tags == NO_TAGS for _, tags in shown)
             if n_bare:
-                print_note(f"{n_bare:,} of {len(shown):,} rows have no tag over a threshold; --top 1 gives the best.")
+                print_note(
+                    f"Rows without a tag over its threshold: {n_bare:,} of {len(shown):,}; --top 1 gives the best."
+                )
 
 
 def _format_tags(row: dict[str, Any]) -> str:

@@ -85,20 +85,20 @@ class AuditReport:
     def summarize(self, top: int) -> dict[str, Any]:
         """Return the numbers of the audit, with the expected precision of the ``top`` most probable suggestions."""
         audit, labels = self.audit, as_labels(self.data.Y)
-        low, high = audit.share_missing_interval
+        n_written, (low, high) = int(labels.positives.nnz), audit.share_missing_interval
         listed, largest = self.listed.missing.first(top), audit.missing.probabilities[:1].round(4).tolist()
-        precision = f"expected precision of the first {len(listed)}"
+        expected = {f"expected precision of the first {len(listed)}": round(listed.expected_precision(), 4)}
         return {
             "rows": len(self.data),
             "labels": labels.shape[1],
-            "positives": int(labels.positives.nnz),
+            "positives": n_written,
             "missing labels listed": len(self.listed.missing),
             "doubtful labels listed": len(self.listed.doubtful),
             "estimated share missing": round(audit.share_missing, 4),
             "95 % interval": [round(low, 4), round(high, 4)],
             "estimated number missing": math.ceil(audit.n_missing.sum()),
-            "at most missing": round(min(labels.positives.nnz * high / (1 - high), labels.n_known)),
-            **({precision: round(listed.expected_precision(), 4)} if len(listed) else {"most probable": largest}),
+            "at most missing": round(min(n_written * high / (1 - high), labels.n_known - n_written)),
+            **(expected if len(listed) else {"most probable missing label": largest}),
             "assumption": "missing at random per label",
             **({} if low > 0 else {"note": "the data do not show whether any label is missing"}),
         } | count_tags(self.data)

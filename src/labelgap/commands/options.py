@@ -92,7 +92,10 @@ Text = Annotated[
     str, typer.Option(help="Text columns, such as title,content (default: columns with common names, such as title).")
 ]
 Tags = Annotated[
-    str, typer.Option(help="Column that lists the tags, which are the labels (default: the column tags).")
+    str,
+    typer.Option(
+        help="Column that lists the tags, which are the labels (default: a column with a common name, such as tags)."
+    ),
 ]
 LabelColumns = Annotated[
     str, typer.Option(help="Instead of --tags, one column for each label: 1, 0, or blank for unknown.")
@@ -132,7 +135,9 @@ Dask = Annotated[
 Budget = Annotated[
     float | None,
     typer.Option(
-        parser=parse_seconds, metavar="TIME", help="Time limit: seconds, or such as 20m or 2h (default: none)."
+        parser=parse_seconds,
+        metavar="TIME",
+        help="Time limit in seconds, or with a unit, such as 20m or 2h (default: none).",
     ),
 ]
 Complete = Annotated[

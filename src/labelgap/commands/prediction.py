@@ -17,6 +17,7 @@ from labelgap.datasets.shard_folders import read_files, split_table, write_shard
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
 from labelgap.estimators import Tagger
+from labelgap.estimators.tagger import MIN_CALIBRATED_ROWS
 from labelgap.inputs import (
     InputData,
     TableColumns,
@@ -57,7 +58,7 @@ VALUE_NOTES = {
     "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
     "or those that --top or --threshold select.",
     "score": "A score above 0 means that the tag is predicted. Scores are not probabilities: the model was not "
-    "calibrated (labelgap fit --calibrate).",
+    f"calibrated (labelgap fit does that if there are {MIN_CALIBRATED_ROWS} rows or more).",
     "true": "The probability that a tag is true counts forgotten ones, if true tags are as often forgotten in any "
     "row. Its interval is that of the share of true tags that are written.",
 }
@@ -80,7 +81,8 @@ def predict(
     for option, needed in (("--threshold", threshold is not None), ("--true", true)):
         if needed and not calibrated:
             raise WrongOption(
-                f"{option} needs probabilities, and the model was not calibrated; fit it again with --calibrate."
+                f"{option} needs probabilities, and the model was not calibrated; fit it again on "
+                f"{MIN_CALIBRATED_ROWS} rows or more, without --no-calibrate."
             )
     k = model.n_labels_ if top is None else min(top, model.n_labels_)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]

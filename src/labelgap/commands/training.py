@@ -207,11 +207,9 @@ def describe_columns(data: InputData) -> dict[str, Any]:
 
 def explain_untagged(count: int, complete: bool) -> str:
     """Return a sentence on what rows without tags are taken for."""
-    if not complete:
-        meaning = "their tags are taken as not written"
-    else:
-        meaning = "they are taken as rows that have none of the tags"
-    return f"{count:,} rows have no tags; {meaning}. Leave them out of the file if nobody tagged them yet."
+    rows = "1 row has" if count == 1 else f"{count:,} rows have"
+    meaning = "a no" if complete else "not written: a no, or forgotten"
+    return f"{rows} no tags; each tag there counts as {meaning}. Leave out rows that nobody has tagged yet."
 
 
 def tune(

@@ -142,7 +142,7 @@ def _parse_state(path: PathLike, number: int, name: str, value: Any) -> float:
     if word not in _YES | _NO:
         raise ValueError(
             f"{path}, row {number}: cannot read {value!r} in the label column {name!r}; "
-            "write 1, 0, or nothing for unknown."
+            "write 1, 0, or nothing for unknown. A column that lists tags is passed as tags, not as labels."
         )
     return float(word in _YES)
 

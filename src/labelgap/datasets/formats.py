@@ -40,8 +40,9 @@ def guess_format(path: PathLike) -> str:
         if name.endswith(endings):
             return format
     raise ValueError(
-        f"{path}: the format of this ending is not known; use one of {', '.join(sum(_ENDINGS.values(), ()))}, "
-        f"or pass format= as one of {list(FORMATS)}."
+        f"{path}: the format of this ending is not known. Features with labels end in "
+        f"{', '.join(sum(_ENDINGS.values(), ()))}, or pass format= as one of {list(FORMATS)}. Tables of texts end in "
+        ".csv, .tsv, .jsonl or .parquet, and read_documents and the commands read them; save a spreadsheet as .csv."
     )
 
 

@@ -119,10 +119,11 @@ def _find_label(label: int | str, names: list[str], n_labels: int) -> int:
     if isinstance(label, str):
         if label not in names:
             similar = difflib.get_close_matches(label, names, 3)
-            hint = ("did you mean " if similar else "there are ") + " or ".join(map(repr, similar or names[:5]))
-            raise ValueError(
-                f"label={label!r} is none of the {n_labels} labels of the model; {hint}{'?' if similar else ' …'}"
-            )
+            if similar:
+                hint = f"did you mean {' or '.join(map(repr, similar))}?"
+            else:
+                hint = f"it has {', '.join(map(repr, names[:5]))}{' …' if len(names) > 5 else '.'}"
+            raise ValueError(f"label={label!r} is none of the {n_labels} labels of the model; {hint}")
         return names.index(label)
     if not 0 <= int(label) < n_labels:
         raise ValueError(f"label={label!r} is out of range; pass a number from 0 to {n_labels - 1}.")
