@@ -710,6 +710,8 @@ def test_a_verdict_that_waits_survives_a_reload_and_an_unknown_one_undoes_no_oth
 
 
 def test_a_verdict_names_its_data_and_is_sent_when_the_storage_is_full(page, server):
+    changed = {}
+    load_with_answers(page, "**/review/state*", lambda route: route.fulfill(json=route.fetch().json() | changed))
     page.evaluate(FULL_STORAGE)
     card = shown_card(page)
     with page.expect_request("**/review/verdicts") as waiting:
@@ -717,10 +719,7 @@ def test_a_verdict_names_its_data_and_is_sent_when_the_storage_is_full(page, ser
     assert waiting.value.post_data_json["data_id"] == server.get("review/state").json()["data_id"]
     last = log_of(server)[-1]
     assert (last["row"], last["label"]) == card
-    page.route(
-        "**/review/state*",
-        lambda route: route.fulfill(json=route.fetch().json() | {"data_id": "of other data"}),
-    )
+    changed["data_id"] = "of other data"
     page.keyboard.press("g")
     wait_for_text(page, ".notice", "The server was restarted with other data.")
 
