@@ -524,6 +524,7 @@ WRONG = [
 WRONG_OPTIONS = [
     ([*FIT, "--method", "LEMLL"], "--method LEMLL is not known; did you mean"),
     ([*FIT, "--alpah", "1"], "--alpah is not an option of BinaryRelevance; did you mean --alpha"),
+    ([*FIT, "--text", "content"], "--text occurs 2 times; pass it once"),
     ([*FIT, "--separator", ""], "--separator is empty; pass the characters between tags"),
     (["tune", *FIT[1:], "--metric", "foo"], "--metric foo cannot be used"),
     (["fit", *FIT[1:6], "--labels", "title,title"], "--labels names 'title' 2 times"),

@@ -8,6 +8,7 @@ import shutil
 import sys
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -32,6 +33,18 @@ class CommandGroup(TyperGroup):
         """Run a command."""
         with _one_line_errors():
             return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command that the arguments name; an option that it would read only once may occur once."""
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None and not ctx.resilient_parsing:
+            context = command.context_class(command, parent=ctx, info_name=name, **command.context_settings)
+            order = command.make_parser(context).parse_args(list(rest))[2]
+            options: Counter[Any] = Counter(each for each in order if each.param_type_name == "option")
+            for option, count in options.items():
+                if count > 1 and not (option.multiple or option.is_flag):
+                    context.fail(f"{option.opts[-1]} occurs {count} times; pass it once, with commas between values")
+        return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write each command with the first sentence of its help."""
