@@ -139,9 +139,11 @@ class Shell:
     def _serve(self, words: list[str]) -> None:
         for package in ("fastapi", "uvicorn"):
             pytest.importorskip(package, reason=f"{package} is not installed; install labelgap[serve]")
-        printed_port = int(words[words.index("--port") + 1]) if "--port" in words else DEFAULT_PORT
-        port = self._ports[printed_port] = find_free_port()
-        self._servers.enter_context(run_server([*words, "--port", str(port)], port))
+        port = find_free_port()
+        words = words if "--port" in words else [*words, "--port", str(DEFAULT_PORT)]
+        place = words.index("--port") + 1
+        self._ports[int(words[place])] = port
+        self._servers.enter_context(run_server([*words[:place], str(port), *words[place + 1 :]], port))
 
 
 def find_free_port() -> int:

@@ -216,7 +216,7 @@ def test_evaluate_estimates_the_figures_of_the_true_tags(folder):
     assert low < found["P@1 of true labels, 95 % interval"][0]
     refused = labelgap(*evaluate, 0.05)
     assert refused.exit_code == 1
-    assert "the written labels contradict" in refused.output
+    assert "the given share of written labels is too small" in refused.output
 
 
 @pytest.mark.filterwarnings("default::UserWarning")
@@ -523,8 +523,13 @@ WRONG = [
 ]
 WRONG_OPTIONS = [
     ([*FIT, "--method", "LEMLL"], "--method LEMLL is not known; did you mean"),
+    (
+        [*FIT, "--method", "tagger"],
+        "--method tagger is what texts are learned with in any case; name",
+    ),
     ([*FIT, "--alpah", "1"], "--alpah is not an option of BinaryRelevance; did you mean --alpha"),
     ([*FIT, "--text", "content"], "--text occurs 2 times; pass it once"),
+    (["fit", "posts.csv", "--out", "model.labelgap"], "--out is not an option; did you mean --output?"),
     ([*FIT, "--separator", ""], "--separator is empty; pass the characters between tags"),
     (["tune", *FIT[1:], "--metric", "foo"], "--metric foo cannot be used"),
     (["fit", *FIT[1:6], "--labels", "title,title"], "--labels names 'title' 2 times"),

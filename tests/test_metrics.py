@@ -738,7 +738,7 @@ def test_deconvolution_finds_the_numbers_of_labels():
 
 def test_labels_that_contradict_the_share_are_refused(thinned):
     truth, scores, thin = thinned
-    with pytest.raises(ValueError, match="the written labels contradict `written`, which is too small"):
+    with pytest.raises(ValueError, match="the given share of written labels is too small"):
         CorrectedPrecisionAtK(1, 0.2).update(thin(0.9, 0), scores).compute()
     for written in (0.0, 1.5, [0.5, np.nan], [[0.5]]):
         with pytest.raises(ValueError, match="is not a share"):

@@ -11,6 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,14 @@ class CommandGroup(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             context = command.context_class(command, parent=ctx, info_name=name, **command.context_settings)
-            order = command.make_parser(context).parse_args(list(rest))[2]
+            _, words, order = command.make_parser(context).parse_args(list(rest))
             options: Counter[Any] = Counter(each for each in order if each.param_type_name == "option")
             for option, count in options.items():
                 if count > 1 and not (option.multiple or option.is_flag):
                     context.fail(f"{option.opts[-1]} occurs {count} times; pass it once, with commas between values")
+            for option in command.params:  # a method's parameters are options too, so an unknown one is no error yet
+                if option.required and option not in options:
+                    _suggest_option(context, option, words)
         return name, command, rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -71,6 +75,14 @@ def _one_line_errors() -> Iterator[None]:
         end = "" if message.endswith("?") else "."
         typer.echo(f"labelgap: {message}{end} Try `{command} --help`.", err=True)
         raise typer.Exit(2) from error
+
+
+def _suggest_option(context: Any, option: Any, words: list[str]) -> None:
+    """Raise an error if an unknown option looks like one that is missing."""
+    for word in words:
+        name = word.partition("=")[0]
+        if name.startswith("--") and get_close_matches(name, option.opts):
+            context.fail(f"{name} is not an option; did you mean {option.opts[-1]}?")
 
 
 def _quote_input(error: Exception) -> str:

@@ -308,6 +308,11 @@ def find_class(name: str) -> type[MultiLabelEstimator]:
         similar = difflib.get_close_matches(name.lower(), classes, 3)
         hint = f"did you mean {' or '.join(classes[known].__name__ for known in similar)}? " if similar else ""
         raise WrongOption(f"--method {name} is not known; {hint}`labelgap methods` lists all methods.")
+    if classes[name.lower()] is Tagger:
+        raise WrongOption(
+            f"--method {name} is what texts are learned with in any case; name the method in it, such as LEML, or "
+            "leave --method out."
+        )
     return classes[name.lower()]
 
 

@@ -285,8 +285,8 @@ def clip_estimate(metric: Any, value: float, error: float) -> float:
     """Return the estimate, at most 1; raise ValueError if it is significantly above 1."""
     if value - STANDARD_ERRORS_95 * max(error, 1e-12) > 1 + 1e-9:
         raise ValueError(
-            f"{metric!r} is {value:.3f} with a standard error of {error:.3f}, and no true value exceeds 1: the "
-            "written labels contradict `written`, which is too small, or some written labels are wrong."
+            f"{metric!r} is {value:.3f} with a standard error of {error:.3f}, and no true value exceeds 1: the given "
+            "share of written labels is too small, or some written labels are wrong."
         )
     return float(min(value, 1.0))
 
