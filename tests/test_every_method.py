@@ -26,40 +26,37 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=METHODS)
 def fitted(request, table):
-    """The name of a method, and a file of its model."""
+    """A file of a model of each method; its stem is the name of the method."""
     path = table.parent / f"{request.param}.labelgap"
     options = ["--text", "title,body", "--tags", "tags", "--method", request.param, "--seed", 0]
     facts = as_json("fit", table, "--output", path, *options)
     assert (facts["rows"], facts["labels"]) == (60, 3)
-    return request.param, path
+    return path
 
 
 def test_predict_and_the_service_agree_with_the_model(fitted, table):
-    name, path = fitted
     pytest.importorskip("fastapi", reason="fastapi is not installed; install labelgap[serve]")
     from labelgap.serve import create_app
     from test_serve import LOCAL, client_of
 
-    labels, scores = load(path).predict_topk([TEXT], 3)
-    shown = json.loads(labelgap("predict", "--model", path, "--document", TEXT, "--top", 3, "--json").stdout)
+    labels, scores = load(fitted).predict_topk([TEXT], 3)
+    shown = json.loads(labelgap("predict", "--model", fitted, "--document", TEXT, "--top", 3, "--json").stdout)
     assert shown["tags"] == [NAMES[j] for j in labels[0]]
-    with client_of(create_app({"m": load(path)}, settings=LOCAL)) as client:
+    with client_of(create_app({"m": load(fitted)}, settings=LOCAL)) as client:
         answer = client.post("/v1/models/m/predict", json={"texts": [TEXT], "top": 3}).json()["predictions"][0]
     assert [label["label"] for label in answer["labels"]] == shown["tags"]
     np.testing.assert_allclose([label["score"] for label in answer["labels"]], scores[0], rtol=1e-5, atol=1e-6)
 
 
 def test_evaluate(fitted, table):
-    name, path = fitted
-    figures = as_json("evaluate", table, "--model", path)
-    best = load(path).predict_topk([f"{row['title']} {row['body']}" for row in read_records(table)], 1)[0][:, 0]
+    figures = as_json("evaluate", table, "--model", fitted)
+    best = load(fitted).predict_topk([f"{row['title']} {row['body']}" for row in read_records(table)], 1)[0][:, 0]
     hits = [NAMES[j] in row["tags"].split() for j, row in zip(best, read_records(table), strict=True)]
     assert figures["P@1"] == pytest.approx(np.mean(hits), abs=0.05)
 
 
 def test_audit(fitted, table, tmp_path):
-    name, path = fitted
-    shown = labelgap("audit", table, "--model", path, "--output", tmp_path / "a.csv", "--min-probability", 0)
+    shown = labelgap("audit", table, "--model", fitted, "--output", tmp_path / "a.csv", "--min-probability", 0)
     assert shown.exit_code == 0, shown.output
     tags = [row["tags"].split() for row in read_records(table)]
     suggestions = read_records(tmp_path / "a.csv")
@@ -70,16 +67,15 @@ def test_audit(fitted, table, tmp_path):
 
 
 def test_explain_and_inspect(fitted, table):
-    name, path = fitted
-    shown = as_json("explain", table, "--model", path, "--row", 0, "--label", "baking")
-    decision = load(path).decision_function([f"{row['title']} {row['body']}" for row in read_records(table)[:1]])
+    shown = as_json("explain", table, "--model", fitted, "--row", 0, "--label", "baking")
+    decision = load(fitted).decision_function([f"{row['title']} {row['body']}" for row in read_records(table)[:1]])
     assert shown["decision"] == pytest.approx(decision[0, NAMES.index("baking")], rel=1e-4, abs=1e-5)
-    assert as_json("inspect", path)["labels"] == 3
+    assert as_json("inspect", fitted)["labels"] == 3
 
 
 def test_export(fitted, tmp_path):
-    name, path = fitted
-    shown = labelgap("export", path, tmp_path / "portable")
+    name = fitted.stem
+    shown = labelgap("export", fitted, tmp_path / "portable")
     if shown.exit_code:
         assert name not in LINEAR
         assert f"{name} cannot be exported: its scores are not linear in the words" in shown.stderr
