@@ -488,8 +488,10 @@ class MemberSearch:
         for count in (40, 100):
             yield Candidate(f"{count} neighbours, {words}", LabelKNN(count, **seeded), words, labelled=complete)
         if complete:
-            hinge = BinaryRelevance(propensity=self.propensity, **jobs)
-            yield Candidate(f"one-vs-all, squared hinge, {best}", hinge, best)
+            yield Candidate(f"one-vs-all, squared hinge, {best}", BinaryRelevance(**jobs), best)
+            if self.propensity is not None:  # weights make the problems harder: these fits take much longer
+                weighted = BinaryRelevance(propensity=self.propensity, **jobs)
+                yield Candidate(f"one-vs-all, weighted squared hinge, {best}", weighted, best)
         elif min(self.labels.shape[1], self.rows[best].shape[1]) > 1:
             yield Candidate(f"low rank, {best}", LEML(**seeded), best)
         yield Candidate("trees, raw", FastXML(**seeded), labelled=complete)
