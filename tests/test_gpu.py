@@ -478,6 +478,14 @@ def test_the_backend_equals_its_plain_twin(backend, dtype, n, k, monkeypatch):
         np.testing.assert_allclose(theirs / scale, ours / scale, **tolerance)
 
 
+def test_dense_products_of_mixed_types_are_promoted(backend):
+    A, B = np.random.default_rng(0).random((4, 3)).astype("float32"), np.random.default_rng(1).random((3, 2))
+    a, b = backend.array(A, "float32"), backend.array(B, "float64")
+    for product, twin in ((backend.matmul(a, b), A @ B), (backend.matmul_t(b, backend.array(B, "float32")), B.T @ B)):
+        assert product.dtype is backend.torch.float64
+        np.testing.assert_allclose(backend.to_numpy(product), twin, rtol=1e-7)
+
+
 def test_coarse_products_round_their_argument_alone(backend, monkeypatch):
     rng = np.random.default_rng(0)
     A = sp.random_array((40, 30), density=0.5, random_state=0, format="csr", dtype=np.float32)

@@ -89,10 +89,12 @@ class ArrayBackend:
         return self.xp.linalg.eigh(check_finite(A))
 
     def matmul(self, A: Any, B: Any) -> Any:
-        return A @ B
+        # NumPy promotes the types itself; other libraries refuse to mix them.
+        dtype = self.xp.result_type(A, B)
+        return self.xp.astype(A, dtype, copy=False) @ self.xp.astype(B, dtype, copy=False)
 
     def matmul_t(self, A: Any, B: Any) -> Any:
-        return A.T @ B
+        return self.matmul(A.T, B)
 
     def gram(self, B: Any) -> Any:
         return self._to_device(cpu.gram(B)) if isinstance(B, cpu.CSR) else B.T @ B
