@@ -212,6 +212,12 @@ def test_the_blend_adds_a_member_that_helps_and_no_other():
     assert isinstance(blend.held_out[0], HeldOutPart)
 
 
+@pytest.mark.parametrize(("n_labels", "folds"), [(150, [800] * 5), (20_000, [800] * 4), (400_000, [125])])
+def test_held_out_rows_are_fewer_if_their_scores_would_fill_the_memory(n_labels, folds):
+    data = TrainingData(sp.csr_array((4000, 3)), Labels(sp.csr_array((4000, n_labels))))
+    assert [len(rows) for rows in MemberSearch(data, 0.0, {}, get_backend("cpu"))._split()] == folds
+
+
 def test_a_short_budget_leaves_one_member(data):
     start = time.perf_counter()
     model = AutoLabeler(budget=1e-3, random_state=0).fit(data.X, data.Y)

@@ -35,6 +35,7 @@ from labelgap.runtime import progress, scope
 MIN_SECONDS, MAX_SECONDS, CELLS_PER_SECOND = 50.0, 600.0, 1e5  # of the default budget
 RIDGE_SHARE = 0.4  # of the budget, after which the search of ridge regressions ends
 MIN_HELD_OUT, MAX_HELD_OUT, MAX_CELLS = 3000, 5000, 11e6  # rows to compare candidates on: many if labels are few
+MAX_DENSE_CELLS = 5e7  # of these rows, whose scores of every candidate stay in memory
 SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
 LATE = "skipped: it would exceed the budget"
@@ -471,8 +472,8 @@ class MemberSearch:
     def _split(self) -> list[NDArray]:
         """Return the rows of as few folds as hold enough rows."""
         n, n_labels = self.labels.shape
-        order, size = np.random.RandomState(SEED).permutation(n), max(1, min(n // 5, MIN_HELD_OUT))
-        wanted = np.clip(MAX_CELLS // n_labels, MIN_HELD_OUT, MAX_HELD_OUT)
+        wanted = min(np.clip(MAX_CELLS // n_labels, MIN_HELD_OUT, MAX_HELD_OUT), max(1, MAX_DENSE_CELLS // n_labels))
+        order, size = np.random.RandomState(SEED).permutation(n), int(max(1, min(n // 5, MIN_HELD_OUT, wanted)))
         n_folds = int(min(5, -(-wanted // size)))
         return [np.sort(order[start : start + size]) for start in range(0, n_folds * size, size)]
 
