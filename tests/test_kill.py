@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import multiprocessing
 import os
 import signal
@@ -30,7 +31,8 @@ METHOD += ["--tol", 0, "--max-iter"]
 
 # Children are forked from a process that has imported the commands: they start at once, and are killed for real.
 MAKER = multiprocessing.get_context("forkserver")
-MAKER.set_forkserver_preload(["labelgap.cli", "labelgap.commands.training", "labelgap.commands.gap_commands"])
+PRELOADED = ["labelgap.cli", "labelgap.commands.training", "labelgap.commands.gap_commands"]
+MAKER.set_forkserver_preload([*PRELOADED, "labelgap_papers.reproduce_command"])
 CHILD = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -162,6 +164,39 @@ def test_complete(labelgap, table, tmp_path):
     check = close_to(numbers_of(tmp_path / "whole.csv"), numbers_of)
     kill_until_done(labelgap, [*complete, "filled.csv"], tmp_path / "kept", tmp_path / "filled.csv", check)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.txt", "model", table, "whole.csv"]
+
+
+# 24 cells of a few hundredths of a second.
+REPRODUCE = ["reproduce", "mc/table-1", "--all", "--methods", "Zero+SVM", "--seeds", 1, "--folder", "results"]
+
+
+def test_reproduce(labelgap, tmp_path):
+    """Kill a table at two moments: no finished cell is lost or made again, and the last call makes the others."""
+    (tmp_path / "results").mkdir()
+    journal, rng, cells = tmp_path / "results" / "measurements.jsonl", np.random.default_rng(0), []
+
+    def read_cells():
+        lines = journal.read_bytes().split(b"\n") if journal.exists() else [b""]
+        return [line for line in lines[:-1] if line.endswith(b"}")]  # a killed process may leave part of a line
+
+    for _ in range(2):
+        process, deadline = labelgap(*REPRODUCE), time.monotonic() + LIMIT
+        while len(read_cells()) <= len(cells) and process.is_alive():
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(float(rng.uniform(0, 0.05)))
+        process.kill()
+        process.join(LIMIT)
+        assert process.exitcode == -signal.SIGKILL
+        kept, cells = cells, read_cells()
+        assert cells[: len(kept)] == kept
+        assert len(cells) > len(kept)
+    labelgap.run(*REPRODUCE)
+    made = read_cells()
+    assert made[: len(cells)] == cells
+    keys = [(record["dataset"], record["observed"]) for record in map(json.loads, made)]
+    assert len(keys) == len(set(keys)) == 24
+    assert "| mc/table-1 " in (tmp_path / "results" / "README.md").read_text()
 
 
 DIE = """

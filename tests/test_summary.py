@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from labelgap.cli import app
-from labelgap_papers import RunOptions, list_experiments
+from labelgap_papers import RunOptions, list_experiments, reports
 from labelgap_papers.experiments import Report, TableRow, read_elsewhere
 from labelgap_papers.reports import README_MARKS, TOTAL, is_reached, read_rows, summarize, write_json
 
@@ -69,6 +70,23 @@ def test_what_is_reached_and_what_is_missed():
     assert "LEML" not in section
     assert "| kNN | bibtex | 3 | up to 2 (P@5) | not known |" in section
     assert "random split" in line_of(section, "kNN | mediamill")
+
+
+def is_of(method, number):
+    return number.setting.dataset == "bibtex" and number.setting.method == method
+
+
+@pytest.mark.parametrize(
+    ("peer", "leml", "is_missed"),
+    [(-0.8, -1.2, False), (-0.8, -1.25, True), (0.0, -1.2, True)],
+    ids=["lead kept", "smaller lead", "our one-vs-all is weak"],
+)
+def test_a_published_lead_over_one_vs_all_also_reaches(monkeypatch, peer, leml, is_missed):
+    base = measured(-1.2, only=partial(is_of, "1-vs-All"))
+    monkeypatch.setitem(reports.PEER, "bibtex", [row.paper + peer for row in base])
+    page = summarize(base + measured(leml, only=partial(is_of, "LEML")))
+    assert ("| LEML | bibtex | 3 |" in page) == is_missed
+    assert "| 1-vs-All | bibtex | 3 |" in page
 
 
 def test_a_number_in_several_files_counts_once_with_the_most_seeds(tmp_path):

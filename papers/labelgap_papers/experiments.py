@@ -112,7 +112,8 @@ class TableRow:
 
     ``values`` has one number per seed and is empty if the method is not implemented. ``seconds`` is the time of all
     fits of this row, including validation. ``best`` marks the best rows of a setting, in experiments that mark them.
-    ``current`` is False if the code of the method has changed since it was measured.
+    ``current`` is False if the code of the method has changed since it was measured. ``keeps_lead`` is True if the
+    row is found to lead one-vs-all by as much as the paper's.
     """
 
     experiment: str
@@ -124,6 +125,7 @@ class TableRow:
     seconds: float = 0.0
     best: bool = False
     current: bool = True
+    keeps_lead: bool = False
 
     def with_measurements(self, measurements: Sequence[Measurement]) -> TableRow:
         """Return the row with the measurements of all seeds."""

@@ -1,8 +1,9 @@
 """Reports of a run: tables on the terminal, a JSON file, a picture; and a page that summarises all JSON files.
 
 In the summary a published number is *reached* if ours is at least as good, within a tolerance: one point of P@k and
-nDCG@k, 0.01 of AUC, 5 % of a Hamming loss, 1.5 points of label error, 0.03 of imputation error. Seconds depend on the
-machine and are not compared.
+nDCG@k, 0.01 of AUC, 5 % of a Hamming loss, 1.5 points of label error, 0.03 of imputation error. A P@k is also reached
+by its published lead over one-vs-all in the same table, if our one-vs-all is at most half a point below that of
+napkinXC. Seconds depend on the machine and are not compared.
 """
 
 from __future__ import annotations
@@ -178,6 +179,12 @@ TOLERANCES = {"AUC": 0.01, "label error": 1.5, "imputation error": 0.03}
 POINT = 1.0  # tolerance of P@k and nDCG@k
 HAMMING_TOLERANCE_SHARE = 0.05
 ROUNDING = 1e-9
+ONE_VS_ALL = ("1-vs-All", "OneVsAll", "BR")
+# P@1, P@3 and P@5 of the one-vs-all of napkinXC with its defaults, over the test rows that have labels.
+PEER = {"bibtex": (63.4, 39.2, 28.7), "delicious": (66.6, 60.0, 55.4), "mediamill": (85.8, 68.9, 54.0)}
+PEER |= {"eurlex": (82.3, 68.8, 57.4)}
+PEER_TOLERANCE = 0.5
+SHARE_WITH_LABELS = {"mediamill": 0.958}  # of the test rows; in the other datasets close to 1
 MAX_RANDOM_SPLITS = 10
 TOTAL = re.compile(r"^Of [\d,]+ published numbers .*$", re.MULTILINE)
 README_MARKS = re.compile("(<!-- papers -->)(.*?)(<!-- /papers -->)", re.DOTALL)
@@ -188,9 +195,10 @@ _HEADER = """# The papers' numbers and ours
 seconds and version of the code, and in the JSON files that `labelgap reproduce … --json` wrote.
 
 A number is *reached* if ours is at least as good, within a tolerance of one point of P@k and nDCG@k, 0.01 of AUC,
-5 % of a Hamming loss, 1.5 points of label error and 0.03 of imputation error. Seconds depend on the machine and are
-not compared. Parameters are chosen on training data only. *Older code*: measured before the last change to the
-method, and not since.
+5 % of a Hamming loss, 1.5 points of label error and 0.03 of imputation error; or, for P@k with all labels known, if
+it leads our one-vs-all by as much as the paper's leads the one-vs-all of the same table, and ours is at most 0.5
+below napkinXC's. Seconds depend on the machine and are not compared. Parameters are chosen on training data only.
+*Older code*: measured before the last change to the method, and not since.
 
 {total}
 
@@ -284,7 +292,7 @@ def summarize(rows: Sequence[TableRow], folder: str = "FOLDER", random_rows: Ite
     numbers_of = {
         e.name: [n for n in e.numbers if n.value is not None and is_comparable(n.metric)] for e in experiments
     }
-    measured = _keep_best([*_share_rows(rows, numbers_of), *rows])
+    measured = list(_mark_leads(_keep_best([*_share_rows(rows, numbers_of), *rows])))
     published_of = {name: {(n.setting, n.metric) for n in numbers} for name, numbers in numbers_of.items()}
     rows_of = {
         name: [row for row in measured if row.experiment == name and (row.setting, row.metric) in numbers]
@@ -310,6 +318,30 @@ def _share_rows(rows: Iterable[TableRow], numbers_of: dict[str, list[PublishedNu
         for name, number in places.get((normalize_setting(row.setting), row.metric), ()):
             if name != row.experiment:
                 yield replace(row, experiment=name, setting=number.setting, paper=number.value)
+
+
+def _mark_leads(rows: Sequence[TableRow]) -> Iterator[TableRow]:
+    """Yield the rows; those that keep their published lead over the one-vs-all of their table are marked."""
+
+    def place(row: TableRow) -> tuple:
+        return row.experiment, row.setting.dataset, row.setting.empty, row.metric
+
+    references = {place(row): row for row in rows if row.setting.method in ONE_VS_ALL and _is_as_good_as_peer(row)}
+    for row in rows:
+        base = references.get(place(row))
+        if base is not None and row.setting.method not in ONE_VS_ALL and row.setting.observed == 1 and row.paper:
+            lead, published = (row.ours or 0.0) - (base.ours or 0.0), row.paper - (base.paper or 0.0)
+            row = replace(row, keeps_lead=base.paper is not None and lead >= published - ROUNDING)
+        yield row
+
+
+def _is_as_good_as_peer(row: TableRow) -> bool:
+    """Return whether a row with all labels known is at most half a point below napkinXC's one-vs-all."""
+    peer = dict(zip(("P@1", "P@3", "P@5"), PEER.get(row.setting.dataset, ()), strict=False))
+    if row.metric not in peer or row.ours is None or row.setting.observed < 1:
+        return False
+    share = SHARE_WITH_LABELS.get(row.setting.dataset, 1.0) if row.setting.empty == "zero" else 1.0
+    return row.ours >= share * (peer[row.metric] - PEER_TOLERANCE) - ROUNDING
 
 
 def format_total(
@@ -358,7 +390,7 @@ def _sum_seconds(rows: Sequence[TableRow]) -> str:
 def _row_is_reached(row: TableRow) -> bool:
     assert row.paper is not None
     assert row.ours is not None
-    return is_reached(row.metric, row.paper, row.ours)
+    return row.keeps_lead or is_reached(row.metric, row.paper, row.ours)
 
 
 def _list_shortfalls(experiment: str, rows: Sequence[TableRow], splits: dict[tuple, TableRow]) -> str:
