@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ import httpx
 import pytest
 
 from labelgap import load
+from labelgap.serve.reviews.session import LEARN_EVERY
 from test_reviews import HOSTILE, write_posts
 
 CHROMIUM = shutil.which("chromium")
@@ -454,6 +456,25 @@ def test_progress_is_plotted(page, server):
     assert tiles["added"] == str(stats["counts"]["accepted"])
 
 
+def test_the_cards_follow_what_verdicts_teach(page, server):
+    let_the_queue_learn(server)
+    learned, shown = server.get("review/state").json()["learned"], []
+    page.reload()
+    for number in range(LEARN_EVERY + 6):
+        shown.append(shown_card(page))
+        press(page, "ra"[number % 2])
+        if number == LEARN_EVERY - 1:
+            wait_until_learned(server, learned)
+    assert len(set(shown)) == len(shown)  # the new order shows no card again
+    assert list(shown_card(page)) == listed(server, least=0.1)[0]
+    page.goto(server.url + "#progress")
+    text = page.inner_text("main .muted >> nth=0")
+    stats = server.get("review/stats", kind="missing").json()
+    assert f"about {stats['next_hundred']:.0f} are right" in text
+    assert "Stop when a label is not worth as many" in text
+    assert any("labels still missing" in tile for tile in page.locator(".tiles dt").all_inner_texts())
+
+
 def test_retraining_shows_the_gain(page, server, folder):
     press(page, "a")
     page.goto(server.url + "#export")
@@ -605,6 +626,22 @@ def send(server, verdict, cell):
     assert httpx.post(server.url + "review/verdicts", json=body, timeout=30).status_code == 200
 
 
+def let_the_queue_learn(server):
+    """Send as many verdicts as the queue waits for; the next few do not change its order."""
+    learned = server.get("review/state").json()["learned"]
+    new = [one for one in log_of(server) if one["id"] > learned and one["verdict"] != "skip"]
+    for cell in listed(server)[len(new) - LEARN_EVERY :]:
+        send(server, "reject", cell)
+    wait_until_learned(server, learned)
+
+
+def wait_until_learned(server, learned):
+    end = time.monotonic() + 60
+    while server.get("review/state").json()["learned"] == learned:
+        assert time.monotonic() < end, "it has not learned"
+        time.sleep(0.05)
+
+
 def shown_counts(page):
     return [int(text.replace(",", "")) for text in page.locator(".counts strong").all_inner_texts()]
 
@@ -624,6 +661,7 @@ def test_skipped_cards_that_are_skipped_again_come_to_an_end(page, server):
 
 @pytest.mark.parametrize("group", ["none", "document"])
 def test_no_card_is_passed_over_when_others_decide_and_undo(page, server, group):
+    let_the_queue_learn(server)
     cards = listed(server, group=group)
     assert len(cards) > 60
     gone, back = cards[2:12], cards[1]

@@ -115,12 +115,14 @@ def test_a_file_of_version_1_is_migrated_with_its_verdicts(tmp_path):
         (4, "key-0004", "2026-01-01T00:00:03.000+00:00", 1, "b", "missing", 0.5, "undo", 3),
     ]
     connection.executemany("INSERT INTO review VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", entries)
+    connection.execute("INSERT INTO suggestion VALUES (1, 2, 'c', 'missing', 0.4)")
     connection.commit()
     connection.close()
     for _ in range(2):  # migrated once
         store = Store(path, IDENTITY)
         assert [tuple(entry)[:9] for entry in store.log()] == entries
         assert {entry.reviewer for entry in store.log()} == {""}
+        assert store.stated_suggestions() == [Suggestion(2, "c", "missing", 0.4, 1.0)]
         assert [(one.label, one.verdict) for one in store.current_reviews()] == [("a", "reject")]
         store.close()
     store = Store(path, IDENTITY)

@@ -28,16 +28,17 @@ import uvicorn
 from labelgap import Tagger
 from labelgap.cli import _announce
 from labelgap.datasets import read_records, write_records
-from labelgap.gaps import Argument
-from labelgap.inputs import TableColumns
+from labelgap.gaps import Argument, audit, learn
+from labelgap.inputs import TableColumns, clone_with_seed
 from labelgap.observations import Labels
 from labelgap.runtime import progress
 from labelgap.serve import Settings, create_app
 from labelgap.serve.jobs import Job
 from labelgap.serve.reviews import add_page, make_extension, statistics
+from labelgap.serve.reviews.learning import Shares
 from labelgap.serve.reviews.retraining import retrain, save_next_to
 from labelgap.serve.reviews.review_data import ReviewData, clean_text, export_labels, split_by_weight
-from labelgap.serve.reviews.session import ReviewSession, open_session
+from labelgap.serve.reviews.session import LEARN_EVERY, ReviewSession, open_session
 from labelgap.serve.reviews.store import EntryConflict, Review, Store, StoreUnavailable, Suggestion, SuggestionQuery
 
 IDENTITY = {"data file": "a"}
@@ -419,8 +420,8 @@ def test_statistics_by_hand():
     assert table[1] == {"label": "b", "written": 4, "added": 1, "removed": 1, "missing": pytest.approx(0.2)}
     assert statistics.compute_precision([])["precision"] is None
     assert statistics.compute_precision_curve([]) == statistics.compute_calibration([]) == []
-    rejected = [review(i, i, "a", "reject", probability=0.9) for i in range(20)]
-    assert statistics.count_next(rejected, [0.9] * 10) < 5 < statistics.count_next([], [0.9] * 10) == 9
+    assert statistics.count_added(made) == 2
+    assert statistics.count_next([cell(i, probability=0.9) for i in range(10)]) == 9
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends():
@@ -761,7 +762,7 @@ def test_from_the_audit_to_the_export(client, posts):
     assert [(one["row"], one["label"]) for one in log] == [(c["row"], c["label"]) for c in cards]
     stats = client.get("/review/stats").json()
     assert stats["precision"]["precision"] == pytest.approx(np.mean(right))
-    assert stats["precision"]["expected"] == pytest.approx(np.mean([c["probability"] for c in cards]))
+    assert stats["precision"]["expected"] == pytest.approx(np.mean([one["probability"] for one in log]))
 
 
 def test_a_verdict_changes_a_document_and_an_undo_changes_it_back(client):
@@ -1069,6 +1070,73 @@ def test_a_second_audit_leaves_decided_cells_alone(client):
         assert [one for one in shown if one["label"] == card["label"]] == [kept]
     counts = client.get("/review/state").json()["counts"]
     assert (counts["accepted"], counts["rejected"]) == (10, 10)
+
+
+def test_the_queue_learns_from_verdicts(client, posts):
+    """Every suggestion of the most suggested label is refused, every other one accepted."""
+
+    def queue():
+        return client.get("/review/queue", params={"limit": 100, "least": 0}).json()["suggestions"]
+
+    def stats():
+        return client.get("/review/stats").json()
+
+    before, cards = stats(), queue()
+    assert client.get("/review/state").json()["learned"] == 0
+    names = [card["label"] for card in cards]
+    refused = max(set(names), key=names.count)
+    for number, card in enumerate(cards[:40]):
+        answer = judge(client, number, card, "reject" if card["label"] == refused else "accept")
+        assert answer.status_code == 200
+        if number == LEARN_EVERY - 2:
+            assert answer.json()["learned"] == 0
+            unchanged = [one for one in queue() if one in cards]
+            assert unchanged == cards[number + 1 :]
+    wait_for(lambda: client.get("/review/state").json()["learned"] >= LEARN_EVERY)
+    stated = {(card["row"], card["label"]): card["probability"] for card in cards}
+    changes = {True: [], False: []}
+    for card in queue():
+        if (card["row"], card["label"]) in stated:
+            change = card["probability"] - stated[card["row"], card["label"]]
+            changes[card["label"] == refused].append(change)
+    assert len(changes[True]) > 5
+    assert max(changes[True]) < min(changes[False])
+    after = stats()
+    open_now = client.get("/review/queue", params={"limit": 100}).json()["suggestions"]
+    assert after["next_hundred"] == pytest.approx(sum(card["probability"] for card in open_now), abs=0.01)
+    assert client.get("/review/state").json()["counts"]["missing"]["next_hundred"] == after["next_hundred"]
+    was, now = before["still_missing"], after["still_missing"]
+    assert now["low"] <= now["number"] <= now["high"]
+    assert now["high"] - now["low"] < was["high"] - was["low"]
+    assert was["share_low"] <= 0.25 <= was["share_high"]
+
+
+def test_learning_is_that_of_the_command(posts, audited, tmp_path):
+    session = open_session(
+        shutil.copy(audited, tmp_path), ReviewData(posts.path, posts.model, TableColumns()), folds=2
+    )
+    stated = session.store.stated_suggestions()
+    for number, suggestion in enumerate(stated[:25]):
+        session.store.add(f"key-{number:05}", suggestion, "reject" if number % 3 else "accept")
+    session.run_learning()
+    found = audit(session.data.texts, session.data.labels, clone_with_seed(posts.model, 0), n_folds=2, random_state=0)
+    numbers, first = session.data.label_numbers, stated[:25]
+    cells = [one.row for one in first], [numbers[one.label] for one in first], [i % 3 == 0 for i in range(25)]
+    wanted = learn(found, *cells)
+    names = session.data.label_names
+    said = {(row, label): p for row, label, _, p in wanted.records(names)}
+    queue = SuggestionQuery(least=0).page(session.store, 1000)
+    assert len(queue) > 200
+    assert [one.probability for one in queue] == pytest.approx([said[one.row, one.label] for one in queue], abs=1e-6)
+    shares = Shares.of_json(session.store.meta("shares"))
+    assert (shares.low, shares.high) == pytest.approx((wanted.share.low, wanted.share.high), rel=0.02)
+    for number in range(25):
+        session.store.undo(f"undo-{number:05}", of=f"key-{number:05}")
+    session.run_learning()
+    assert [one.probability for one in SuggestionQuery(least=0).page(session.store, 1000)] == pytest.approx(
+        [one.probability for one in stated if one.kind == "missing"]
+    )
+    session.close()
 
 
 def test_what_is_undone_after_a_second_audit_can_be_decided_again(client):

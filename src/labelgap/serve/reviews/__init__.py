@@ -23,6 +23,10 @@ Path of a verdict, and where it can be lost
    or another program has locked it, the answer is 503, and 507 if the disk is full; the page repeats the entry. If
    another person decided otherwise, both entries stay, and the cell is in conflict until somebody settles it.
 7. The answer has the labels that the document has now. The outbox drops the entry.
+8. ``session.py``, ``learn_in_background``: after 20 verdicts the probabilities of the undecided suggestions and the
+   share of missing labels become those that all current verdicts teach (:func:`labelgap.gaps.learn`). Each answer
+   names the newest verdict that the queue has learned from; when it changes, the page follows the new order after
+   the current card.
 
 A stored verdict ceases to be current if a later one on the same cell replaces it, or if an undo revokes it. An undo
 of the page names its verdict; if that one is not stored, nothing is undone. Every entry stays in the log, which

@@ -142,6 +142,9 @@ class ReviewOut(BaseModel):
     )
     opinions: list[Opinion] = Field(description="The verdict of each person on the cell.")
     labels: list[str]
+    learned: int = Field(
+        description="The newest entry of the log that the queue has learned from; if it changes, so does the order."
+    )
 
 
 @contextmanager
@@ -186,6 +189,7 @@ def _add_verdicts(router: Any, session: ReviewSession) -> None:
         with entry_errors():
             reviewer = name_of(request, body.reviewer)
             review = store.add(body.entry_id, suggestion, body.verdict, reviewer, settle=body.settle)
+        session.learn_in_background()
         return ReviewOut(**session.review_answer(review))
 
     @router.post("/undo", **TAKES_JSON)
@@ -196,6 +200,7 @@ def _add_verdicts(router: Any, session: ReviewSession) -> None:
         if review is None:
             named = "There is no such verdict, or it was undone already; nothing was undone."
             raise nothing_to_undo() if body.of is None else nothing_to_undo(named)
+        session.learn_in_background()
         return ReviewOut(**session.review_answer(review))
 
     @router.get("/newest")
@@ -226,10 +231,11 @@ class JobOut(BaseModel):
 
 
 class OpenCount(BaseModel):
-    """The number of open suggestions, and how many of them are expected to be right."""
+    """The number of open suggestions, and how many of them and of the hundred most probable ones should be right."""
 
     open: int
     expected: float
+    next_hundred: float
 
 
 class VerdictCounts(BaseModel):
@@ -259,6 +265,7 @@ class StateOut(BaseModel):
     labels: int
     reviewer: str | None = Field(description="The name of the token; null if the person may choose a name.")
     audited: bool
+    learned: int = Field(description="The newest entry of the log that the queue has learned from; 0 for none.")
     audit: JobOut
     counts: ReviewCounts
 
@@ -283,6 +290,7 @@ def _add_state(router: Any, session: ReviewSession, model_name: str) -> None:
             labels=len(session.data.label_names),
             reviewer=request.scope.get("token_name"),
             audited=session.audited,
+            learned=session.learned,
             audit=job_out(session.audit_job),
             counts=ReviewCounts(**session.counts(least)),
         )
@@ -490,6 +498,17 @@ class RightOut(BaseModel):
     sampled: int
 
 
+class StillMissing(BaseModel):
+    """How many labels are still missing, and their share of the true labels, with 95 % intervals."""
+
+    number: float
+    low: float
+    high: float
+    share: float
+    share_low: float
+    share_high: float
+
+
 class StatsOut(BaseModel):
     """Statistics of the reviews."""
 
@@ -497,8 +516,9 @@ class StatsOut(BaseModel):
     precision: PrecisionOut
     curve: list[CurvePoint]
     calibration: list[CalibrationBin]
-    next_hundred: float
+    next_hundred: float = Field(description="How many of the next hundred suggestions should be right.")
     right: RightOut | None = Field(description="Null until 20 suggestions of a random sample are decided.")
+    still_missing: StillMissing | None = Field(description="Null until the audit is complete.")
     labels: list[LabelCount]
 
 

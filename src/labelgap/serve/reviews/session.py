@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,16 @@ from labelgap.inputs import clone_with_seed
 from labelgap.observations import Labels
 from labelgap.serve.jobs import Job
 from labelgap.serve.reviews import statistics
+from labelgap.serve.reviews.learning import Shares, learn_queue
 from labelgap.serve.reviews.retraining import Retrained, retrain, save_next_to
 from labelgap.serve.reviews.review_data import ReviewData, export_labels, export_log
 from labelgap.serve.reviews.store import Kind, Review, Store, Suggestion, SuggestionQuery
 
 MIN_STORED_PROBABILITY = 0.01  # less probable suggestions are not stored
 MAX_STORED_SUGGESTIONS = 200_000  # of each kind
+LEARN_EVERY = 20  # verdicts
+N_NEXT = 100  # suggestions, whose right ones are expected
+CLOSE_SECONDS = 10.0  # for writing what was learned
 
 
 class ReviewSession:
@@ -45,12 +49,14 @@ class ReviewSession:
     ) -> None:
         self.data, self.store, self.model_path = data, store, model_path
         self.folds, self.seed = folds, seed
-        self.audit_job, self.retrain_job = Job("audit"), Job("retrain")
+        self.audit_job, self.retrain_job, self.learn_job = Job("audit"), Job("retrain"), Job("learn")
+        self._suggestions_lock = threading.Lock()  # held by those who write suggestions
 
     def close(self) -> None:
         """Stop the background jobs and close the store."""
         self.audit_job.stop()
         self.retrain_job.stop()
+        self.learn_job.wait(CLOSE_SECONDS)
         self.store.close()
 
     # --- audit ------------------------------------------------------------------------------------------------------
@@ -58,7 +64,7 @@ class ReviewSession:
     @property
     def audited(self) -> bool:
         """Whether the store has suggestions of an audit."""
-        return self.store.meta("expected") is not None
+        return self.store.meta("shares") is not None
 
     def start_first_audit(self) -> None:
         """Start an audit if the store has no suggestions yet, or only those of an audit that did not end."""
@@ -82,21 +88,58 @@ class ReviewSession:
         self._store_audit(labels, reviews, audit(self.data.texts, labels, estimator, **options), is_part=False)
 
     def _store_audit(self, labels: Labels, reviews: list[Review], result: Audit, *, is_part: bool) -> None:
-        """Store the suggestions of an audit for cells that were undecided when it began."""
-        written = np.bincount(labels.positives.indices, minlength=labels.shape[1])
-        expected = json.dumps((written / result.written).round(3).tolist())
+        """Store the suggestions of an audit for cells that were undecided when it began; learn from the others."""
         decided = {(review.row, review.label) for review in statistics.select_decided(reviews)}
         suggestions = (
             suggestion
             for suggestion in self._likely_suggestions(result)
             if (suggestion.row, suggestion.label) not in decided
         )
-        self.store.replace_suggestions(suggestions, expected=expected, is_part=str(int(is_part)))
+        shares = Shares(
+            np.bincount(labels.positives.indices, minlength=labels.shape[1]).tolist(),
+            result.written.tolist(),
+            *(result.share.overall, result.share.low, result.share.high),
+            n_wrong=float(result.doubtful.probabilities.sum()),
+            n_added=statistics.count_added(reviews),
+        ).to_json()
+        with self._suggestions_lock:
+            self.store.replace_suggestions(suggestions, stated=shares, shares=shares, is_part=str(int(is_part)))
+        self.run_learning()
 
     def _likely_suggestions(self, result: Audit) -> Iterator[Suggestion]:
-        for row, label, kind, probability in result.records(self.data.label_names, MAX_STORED_SUGGESTIONS):
+        for k, (row, label, kind, probability) in enumerate(
+            result.records(self.data.label_names, MAX_STORED_SUGGESTIONS)
+        ):
             if probability >= MIN_STORED_PROBABILITY:
-                yield Suggestion(row, label, kind, probability)
+                place = float(result.places[k]) if kind == "missing" else 1.0
+                yield Suggestion(row, label, kind, probability, place)
+
+    # --- learning from verdicts -------------------------------------------------------------------------------------
+
+    def learn_in_background(self) -> None:
+        """Start to learn from the verdicts if there are enough new ones."""
+        if self.store.count_since(self.learned) >= LEARN_EVERY:
+            self.learn_job.start(self.run_learning)
+
+    def run_learning(self) -> None:
+        """Set the probabilities of undecided suggestions, and the share of missing labels, to what verdicts teach.
+
+        It is :func:`labelgap.gaps.learn`, from what the last audit stated and all current verdicts.
+        """
+        with self._suggestions_lock:
+            stated, learned = self.store.meta("stated"), self.store.newest_number()
+            reviews = statistics.select_decided(self.store.current_reviews())
+            if stated is None or not (reviews or self.learned):
+                return
+            shares, suggestions = learn_queue(
+                Shares.of_json(stated), self.store.stated_suggestions(), reviews, self.data.label_names
+            )
+            self.store.set_probabilities(suggestions, shares=shares.to_json(), learned=str(learned))
+
+    @property
+    def learned(self) -> int:
+        """The number in the log of the newest entry that the order of the queue has learned from; 0 if none."""
+        return int(self.store.meta("learned") or 0)
 
     # --- documents and verdicts -------------------------------------------------------------------------------------
 
@@ -117,7 +160,7 @@ class ReviewSession:
                     "verdict": verdicts.get(label),
                     "opinions": self.opinions(row, label) if verdicts.get(label) == "conflict" else [],
                 }
-                for _, label, kind, probability in self.store.suggestions_of(row)
+                for _, label, kind, probability, _ in self.store.suggestions_of(row)
             ],
         }
 
@@ -129,6 +172,7 @@ class ReviewSession:
             **review._asdict(),
             "undone_entry_id": None if review.undoes is None else self.store.review(review.undoes).entry_id,
             "current": verdicts.get(review.label),
+            "learned": self.learned,
             "opinions": self.opinions(review.row, review.label) if review.label in verdicts else [],
             "labels": self.data.current_labels(review.row, reviews),
         }
@@ -150,26 +194,27 @@ class ReviewSession:
         counts: dict[str, Any] = statistics.count_verdicts(self.store.current_reviews())
         for kind in ("missing", "doubtful"):
             number, expected = SuggestionQuery(kind=kind, least=least).count(self.store)
-            counts[kind] = {"open": number, "expected": expected}
+            next_hundred = statistics.count_next(SuggestionQuery(kind=kind, least=least).page(self.store, N_NEXT))
+            counts[kind] = {"open": number, "expected": expected, "next_hundred": next_hundred}
         return counts
 
     def stats(self, kind: Kind) -> dict[str, Any]:
         """Return the statistics of the reviews of one kind, and the frequencies of the labels."""
         reviews = self.store.current_reviews()
         of_kind = [review for review in reviews if review.kind == kind]
-        expected = self.store.meta("expected")
+        stored, is_whole = self.store.meta("shares"), self.store.meta("is_part") != "1"
+        shares = None if stored is None else Shares.of_json(stored)
         written = np.bincount(self.data.labels.positives.indices, minlength=len(self.data.label_names))
         return {
             "counts": statistics.count_verdicts(of_kind),
             "precision": statistics.compute_precision(of_kind),
             "curve": statistics.compute_precision_curve(of_kind),
             "calibration": statistics.compute_calibration(of_kind),
-            "next_hundred": statistics.count_next(
-                of_kind, [item.probability for item in SuggestionQuery(kind=kind).page(self.store, 100)]
-            ),
+            "next_hundred": statistics.count_next(SuggestionQuery(kind=kind).page(self.store, N_NEXT)),
             "right": statistics.estimate_right(SuggestionQuery(kind=kind).at_random(self.store), of_kind),
+            "still_missing": shares.count_missing(statistics.count_added(reviews)) if shares and is_whole else None,
             "labels": statistics.count_labels(
-                self.data.label_names, written.tolist(), json.loads(expected) if expected else None, reviews
+                self.data.label_names, written.tolist(), None if shares is None else shares.expected, reviews
             ),
         }
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from labelgap.gaps import Probe, estimate_from_probe, expect_next, recalibrate, reliability
+from labelgap.gaps import Probe, estimate_from_probe, reliability
 from labelgap.serve.reviews.store import Review, Suggestion
 
 MAX_CURVE_POINTS = 200
@@ -75,17 +75,18 @@ def compute_calibration(reviews: Sequence[Review]) -> list[dict[str, float]]:
     ]
 
 
-def count_next(reviews: Sequence[Review], next_probabilities: Sequence[float]) -> float:
-    """Return how many of the next suggestions are probably right, by probabilities that agree with the verdicts.
+def count_added(reviews: Sequence[Review]) -> int:
+    """Return the number of missing labels that were accepted."""
+    return sum(review.kind == "missing" and review.verdict == "accept" for review in reviews)
 
-    >>> count_next([], [0.9, 0.6])
+
+def count_next(suggestions: Sequence[Suggestion]) -> float:
+    """Return how many of suggestions are probably right.
+
+    >>> count_next([Suggestion(0, "a", "missing", 0.9), Suggestion(1, "a", "missing", 0.6)])
     1.5
     """
-    decided = select_decided(reviews)
-    reviewed = np.arange(len(decided))
-    stated = np.array([*(review.probability for review in decided), *next_probabilities], np.float64)
-    learned = recalibrate(stated, reviewed, np.array([review.verdict == "accept" for review in decided]))
-    return round(expect_next(learned, reviewed, len(next_probabilities)), 3)
+    return round(sum(suggestion.probability for suggestion in suggestions), 3)
 
 
 def estimate_right(at_random: Sequence[Suggestion], reviews: Sequence[Review]) -> dict[str, float] | None:

@@ -14,13 +14,15 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 MAX_WAITING_WRITERS = 8  # further ones are turned away at once, and do not take the threads of other requests
+UPDATED_AT_ONCE = 5_000  # suggestions, in one transaction
 BUSY_SECONDS = 5.0  # that a writer waits for another process
 APPLICATION_ID = 0x6C676170  # "lgap", in the header of the file
 
@@ -45,6 +47,14 @@ REVIEWERS = """
 ALTER TABLE review ADD COLUMN reviewer TEXT NOT NULL DEFAULT '';
 ALTER TABLE review ADD COLUMN settles INTEGER NOT NULL DEFAULT 0;
 """
+# What version 3 adds: what the audit said before it learned from verdicts, and for missing labels the share of
+# written cells with a higher score (``Audit.places``; 1 for other suggestions).
+STATED = """
+ALTER TABLE suggestion ADD COLUMN stated REAL NOT NULL DEFAULT 0;
+ALTER TABLE suggestion ADD COLUMN place REAL NOT NULL DEFAULT 1;
+UPDATE suggestion SET stated = probability;
+"""
+UPGRADES = {1: REVIEWERS, 2: STATED}  # from a version to the next
 # The verdicts that were not revoked; of these each person's newest on a cell since a settlement; and the verdict on
 # each cell. Files of version 1 have other views, some of them under other names.
 VIEWS = """
@@ -89,12 +99,17 @@ class StoreBusy(Exception):
 
 
 class Suggestion(NamedTuple):
-    """A cell to review, and the probability that its label is "missing" or "doubtful"."""
+    """A cell to review, and the probability that its label is "missing" or "doubtful".
+
+    ``place``, which only the audit and what learns from verdicts use, is the share of written cells with a higher
+    score than a missing label; 1 for others.
+    """
 
     row: int
     label: str
     kind: str
     probability: float
+    place: float = 1.0
 
 
 class Review(NamedTuple):
@@ -223,10 +238,10 @@ class Store:
         cursor = self._connection.execute(
             "INSERT INTO review (key, made_at, row, label, kind, probability, verdict, undoes, reviewer, settles) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (entry_id, now, *cell, verdict, undoes, reviewer, settles),
+            (entry_id, now, *cell[:4], verdict, undoes, reviewer, settles),
         )
         assert cursor.lastrowid is not None
-        return Review(cursor.lastrowid, entry_id, now, *cell, verdict, undoes, reviewer, settles)
+        return Review(cursor.lastrowid, entry_id, now, *cell[:4], verdict, undoes, reviewer, settles)
 
     def newest(self, entry_id: str | None = None, reviewer: str = "") -> Review | None:
         """Return a person's newest verdict that was not revoked; with an entry id, that verdict, whoever made it.
@@ -253,6 +268,14 @@ class Store:
         statement = f"SELECT {REVIEW_COLUMNS} FROM current_review WHERE {condition} ORDER BY id"
         return [Review(*entry) for entry in self.select(statement, *values)]
 
+    def newest_number(self) -> int:
+        """Return the number of the newest entry of the log; 0 if there is none."""
+        return self._value("SELECT ifnull(max(id), 0) FROM review")
+
+    def count_since(self, number: int) -> int:
+        """Return how many entries after that with a number change what is accepted or rejected."""
+        return self._value("SELECT count(*) FROM review WHERE id > ? AND verdict <> 'skip'", number)
+
     def log(self) -> list[Review]:
         """Return all entries, including undos and revoked verdicts."""
         return [Review(*entry) for entry in self.select(f"SELECT {REVIEW_COLUMNS} FROM review ORDER BY id")]
@@ -275,11 +298,35 @@ class Store:
                 "DELETE FROM suggestion WHERE NOT EXISTS "
                 "(SELECT 1 FROM review AS r WHERE r.row = suggestion.row AND r.label = suggestion.label)"
             )
+            self._connection.execute("UPDATE suggestion SET place = 1")
             self._connection.executemany(
-                "INSERT OR REPLACE INTO suggestion (row, label, kind, probability) VALUES (?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO suggestion (row, label, kind, probability, place, stated) "
+                "VALUES (?1, ?2, ?3, ?4, ?5, ?4)",
                 cells.values(),
             )
-            self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
+            self._set_meta(meta)
+
+    def stated_suggestions(self) -> list[Suggestion]:
+        """Return all suggestions as the audit stated them, missing labels first, the most probable first."""
+        statement = "SELECT row, label, kind, stated, place FROM suggestion ORDER BY kind DESC, stated DESC, id"
+        return [Suggestion(*entry) for entry in self.select(statement)]
+
+    def set_probabilities(self, suggestions: Iterable[Suggestion], **meta: str) -> None:
+        """Set the probabilities of stored suggestions, and store values next to them afterwards.
+
+        There are several transactions, so that a verdict does not wait for all.
+        """
+        cells = ((cell.probability, cell.row, cell.label) for cell in suggestions)
+        while part := list(islice(cells, UPDATED_AT_ONCE)):
+            with self._transaction():
+                self._connection.executemany(
+                    "UPDATE suggestion SET probability = ? WHERE row = ? AND label = ?", part
+                )
+        with self._transaction():
+            self._set_meta(meta)
+
+    def _set_meta(self, meta: dict[str, str]) -> None:
+        self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", meta.items())
 
     def suggestion(self, row: int, label: str) -> Suggestion:
         """Return the suggestion for a cell; raise KeyError if there is none."""
@@ -376,16 +423,14 @@ class Store:
             is_new = version == 0 and not self._value("SELECT count(*) FROM sqlite_master")
             if is_new:
                 self._execute_all(SCHEMA)
-                self._execute_all(REVIEWERS)
                 self._connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
                 self._connection.executemany("INSERT INTO meta VALUES (?, ?)", identity.items())
-            elif version == 1 and self._value("PRAGMA application_id") == APPLICATION_ID:
-                self._execute_all(REVIEWERS)
-                self._execute_all(VIEWS)
-            elif version != SCHEMA_VERSION or self._value("PRAGMA application_id") != APPLICATION_ID:
+            elif version not in (*UPGRADES, SCHEMA_VERSION) or self._value("PRAGMA application_id") != APPLICATION_ID:
                 raise ValueError(
                     f"{self.path} is not a file of reviews of this version; pass another --reviews FILE."
                 )
+            for former in range(max(version, 1), SCHEMA_VERSION):
+                self._execute_all(UPGRADES[former])
             self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")  # fails for a file that is read-only
             for name, value in identity.items():
                 if self.meta(name) != value:
@@ -393,7 +438,8 @@ class Store:
                         f"{self.path} holds reviews of another {name}; restore that {name}; another --reviews FILE "
                         "starts with no verdicts."
                     )
-            if not self._value("SELECT count(*) FROM sqlite_master WHERE name = 'current_review'"):
+            has_views = self._value("SELECT count(*) FROM sqlite_master WHERE name = 'current_review'")
+            if version != SCHEMA_VERSION or not has_views:
                 self._execute_all(VIEWS)
             damage = self._value("PRAGMA quick_check(1)")
             if damage != "ok":
@@ -449,13 +495,13 @@ MIN_PROBABILITY = 0.1  # the queue leaves out less probable suggestions unless a
 Cell = tuple[int, str]
 
 _GROUPS = {"label": "label", "document": "row"}
-_ORDERS = {"probability": "probability DESC", "uncertainty": "abs(probability - 0.5)", "mixed": "place"}
-# Ids follow the probability, and multiples of the golden ratio are spread evenly: each part of this order has
+_ORDERS = {"probability": "probability DESC", "uncertainty": "abs(probability - 0.5)", "mixed": "turn"}
+# Ids follow the stated probability, and multiples of the golden ratio are spread evenly: each part of this order has
 # suggestions of all probabilities.
 _AT_RANDOM = "(id * 2654435761) % 4294967296"
-_PLACE = (
+_TURN = (
     ", min(5 * row_number() OVER (ORDER BY probability DESC, id), "
-    f"25 * row_number() OVER (ORDER BY {_AT_RANDOM})) AS place"
+    f"25 * row_number() OVER (ORDER BY {_AT_RANDOM})) AS turn"
 )
 _SAME_CELL = "r.row = matching.row AND r.label = matching.label"
 _STATUSES = {
@@ -469,9 +515,10 @@ _STATUSES = {
 class SuggestionQuery:
     """A query for suggestions: filters, grouping and order.
 
-    Groups are ordered by the sum of their probabilities over all suggestions, not only the open ones, so that the
-    order does not change during a review. The order "mixed" has one suggestion of a random sample after five of the
-    most probable ones.
+    Groups are ordered by the sum of the stated probabilities over all suggestions, not only the open ones, so that
+    this order does not change during a review; within groups the order is that of what verdicts teach. The order
+    "mixed" has one suggestion of a random sample after five of the most probable ones; the sample is of those that
+    the audit stated to be probable enough, whatever it learns.
     """
 
     kind: Kind = "missing"
@@ -489,8 +536,8 @@ class SuggestionQuery:
         without a suggestion.
         """
         by = _GROUPS.get(self.group)
-        columns = "" if by is None else f", sum(probability) OVER (PARTITION BY {by}) AS weight"
-        columns += _PLACE if self.order == "mixed" else ""
+        columns = "" if by is None else f", sum(stated) OVER (PARTITION BY {by}) AS weight"
+        columns += _TURN if self.order == "mixed" else ""
         matching, values = self._matching(columns)
         order = [*([] if by is None else ["weight DESC", by]), _ORDERS[self.order], "id"]
         keys = ", ".join(map(_to_ascending, order))
@@ -514,10 +561,13 @@ class SuggestionQuery:
         )[0]
 
     def at_random(self, store: Store) -> list[Suggestion]:
-        """Return all matching suggestions, decided or not, in random order: the first ones are a random sample."""
-        matching, values = self._matching("")
+        """Return all matching suggestions, decided or not, in random order: the first ones are a random sample.
+
+        They and their probabilities are those of the audit, before it learned from verdicts.
+        """
+        matching, values = replace(self, order="mixed")._matching(", stated")
         rows = store.select(
-            f"{matching} SELECT row, label, kind, probability FROM matching ORDER BY {_AT_RANDOM}", *values
+            f"{matching} SELECT row, label, kind, stated FROM matching ORDER BY {_AT_RANDOM}", *values
         )
         return [Suggestion(*row) for row in rows]
 
@@ -532,7 +582,8 @@ class SuggestionQuery:
 
     def _matching(self, columns: str) -> tuple[str, list[Any]]:
         """Return the WITH clause that selects the suggestions which match the filters, and its values."""
-        filters: list[tuple[str, Any]] = [("kind = ?", self.kind), ("probability >= ?", self.least)]
+        bounded = "stated" if self.order == "mixed" else "probability"
+        filters: list[tuple[str, Any]] = [("kind = ?", self.kind), (f"{bounded} >= ?", self.least)]
         filters += [("label = ?", self.label)] if self.label is not None else []
         filters += [("row = ?", self.row)] if self.row is not None else []
         conditions = " AND ".join(condition for condition, _ in filters)

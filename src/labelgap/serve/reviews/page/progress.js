@@ -43,6 +43,7 @@ export class ProgressView {
       [count(skipped), "skipped"], [count(open), "open, 10\u00a0% or more"], [`≈ ${count(expected)}`, "expected right"],
       [`≈ ${count(stats.next_hundred)}`, "right among the next 100"],
     ];
+    if (stats.still_missing && this.kind === "missing") tiles.push(missingTile(stats.still_missing));
     if (stats.right) {
       const { number, low, high, sampled } = stats.right;
       tiles.push([`≈ ${count(number)}`, `right in all, ${count(low)} to ${count(high)} (${sampled} at random)`]);
@@ -50,6 +51,7 @@ export class ProgressView {
     refill(this.body,
       el("dl", { class: "tiles" },
         tiles.map(([number, text]) => el("div", {}, el("dt", {}, text), el("dd", {}, number)))),
+      el("p", { class: "muted" }, adviseToStop(stats.next_hundred, Math.min(open, 100))),
       el("div", { class: "plots" }, precisionFigure(stats), calibrationFigure(stats), this.labelFigure(stats)));
   }
 
@@ -65,6 +67,20 @@ export class ProgressView {
       legend(["written", "in the file"], ["added", "added by reviews"], ["missing", "still missing, estimated"]),
       labelBars(labels.slice(0, this.nLabels)), more);
   }
+}
+
+function missingTile({ number, low, high, share, share_low: least, share_high: most }) {
+  const text = `labels still missing, ${count(low)} to ${count(high)}
+    (${percent(share, 1)}, ${percent(least, 1)} to ${percent(most, 1)} of all)`;
+  return [`≈ ${count(number)}`, text];
+}
+
+/** Say what going on costs; whether a label is worth that is the person's to know. */
+function adviseToStop(right, among) {
+  if (!among) return "No suggestion is open: there is nothing left to review.";
+  if (right < 1) return `Stop here: of the next ${counted(among, "suggestion", "suggestions")}, probably none is right.`;
+  return `Of the next ${counted(among, "suggestion", "suggestions")}, about ${count(right)} ${right < 1.5 ? "is" : "are"} right:
+    ${count(Math.round(among / right))} reviews for one label. Stop when a label is not worth as many.`;
 }
 
 function precisionFigure({ precision: { reviewed, precision, low, high, expected }, curve }) {

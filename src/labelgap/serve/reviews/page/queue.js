@@ -18,6 +18,7 @@ export class SuggestionQueue {
     this.documents = new Map();
     this.reasons = new Map();
     this.fetching = null;
+    this.learned = null; // the newest verdict that the server's order has learned from
   }
 
   get current() { return this.cards[this.position] ?? null; }
@@ -48,10 +49,22 @@ export class SuggestionQueue {
     return this.fetching;
   }
 
+  /** Use the order that the server has learned from verdicts for the cards after the current one. */
+  followOrder(learned) {
+    const isNew = this.learned !== null && learned !== this.learned;
+    this.learned = learned;
+    if (!isNew) return;
+    this.cards = this.cards.filter((card, i) => i <= this.position || card.verdict);
+    this.lastFetched = null;
+    this.exhausted = false;
+  }
+
   async fetchPage() {
+    const { learned } = this;
     const { row, label } = this.lastFetched ?? {};
     const query = { ...this.filter, limit: PAGE_SIZE, after_row: row, after_label: label };
     const { suggestions } = await get("/review/queue", query);
+    if (learned !== this.learned) return; // the order has changed meanwhile
     const known = new Set(this.cards.map(idOf));
     this.cards.push(...suggestions.filter((card) => !known.has(idOf(card))));
     this.lastFetched = suggestions.at(-1) ?? null;

@@ -53,6 +53,7 @@ export class ReviewView {
       verdictHistory.open(state.data_id);
       this.toolbar.setReviewer(state.reviewer);
       this.toolbar.setCounts(state.counts);
+      this.queue.followOrder(state.learned);
       if (!state.audited) {
         this.showAudit(state.audit);
         return;
@@ -203,6 +204,8 @@ export class ReviewView {
   }
 
   async onStored(answer) {
+    if (answer.learned !== this.queue.learned) this.toolbar.markOutdated();
+    this.queue.followOrder(answer.learned);
     await this.queue.updateDocument(answer);
     if (answer.current === "conflict") {
       this.showMessage(`${describeConflict(answer)} Neither is applied until it is settled under Show: conflicts.`);

@@ -88,7 +88,8 @@ export class Toolbar {
   setCounts(counts) {
     this.version += 1;
     this.outdated = countUnsaved() > 0; // the server has not counted unsaved verdicts
-    this.numbers = { ...counts, open: counts[this.filter.kind].open };
+    const { open, next_hundred: next } = counts[this.filter.kind];
+    this.numbers = { ...counts, open, next };
     this.draw();
   }
 
@@ -116,10 +117,11 @@ export class Toolbar {
   }
 
   draw() {
-    const { accepted, rejected, skipped, conflicts, open } = this.numbers;
+    const { accepted, rejected, skipped, conflicts, open, next } = this.numbers;
     const done = accepted + rejected + skipped + conflicts;
     const disputed = conflicts ? [" · ", strongCount(conflicts), " in conflict"] : [];
-    refill(this.counts, strongCount(done), " reviewed · ", strongCount(open), " open", disputed);
+    const ahead = open > 0 ? ` · ≈ ${count(next)} right in the next ${count(Math.min(open, 100))}` : "";
+    refill(this.counts, strongCount(done), " reviewed · ", strongCount(open), " open", disputed, ahead);
     this.bar.max = Math.max(done + open, 1);
     this.bar.value = done;
   }
