@@ -327,8 +327,7 @@ def run_sleec(learners: int) -> None:
 def compile_sleec() -> None:
     """Fit a small model and predict on the CPU, which compiles its loops."""
     rng = np.random.default_rng(0)
-    X = sp.random_array((300, 40), density=0.2, random_state=rng, format="csr", dtype=np.float32)
-    Y = sp.random_array((300, 30), density=0.1, random_state=rng, format="csr", data_sampler=np.ones)
+    X, Y = (sp.csr_array((rng.random((300, width)) < 0.1).astype(np.float32)) for width in (40, 30))
     SLEEC(5, n_clusters=2, n_learners=1, device="cpu", random_state=0).fit(X, Y).predict_topk(X, 5)
 
 
