@@ -38,17 +38,18 @@ from labelgap.observations import as_labels
 from labelgap.runtime import threads
 from labelgap.solvers import Direct, Fit, alternate
 
+BEGIN = time.perf_counter()
 REFERENCE_STEPS = 40
 N_AMAZON_TEST = 153_025
 
 # The parts of ``all``, the most important ones first: their options and seconds.
 PLAN = {
-    "leml": (["--steps", "5"], 60),
+    "leml": (["--steps", "5"], 80),
     "one-class": (["--limit", "20", "--tight", "18"], 60),
-    "products": ([], 25),
-    "ml-20m": ([], 25),
+    "products": ([], 20),
+    "ml-20m": ([], 20),
     "streamed": ([], 30),
-    "tests": ([], 45),
+    "tests": ([], 60),
     "sleec-topk": ([], 90),
 }
 # Tests that run on the GPU, in parallel: files and the names that select tests.
@@ -188,22 +189,27 @@ def run_leml(X: Any, Y: Any, k: int, reference_steps: int, steps: list[int]) -> 
     problem, fit = bind_timed(LEML(k, device="cuda"), X, Y)
     backend = get_backend("cuda")
     trace(problem, fit, Direct(0.0, 1), 1)  # compiles, and makes the transposes
-    rows: list[tuple[Any, str, Trace]] = []
-    for count in steps:
-        rows.append((count, "bfloat16", trace(problem, fit, Direct(0.0, count), 5).without_factors()))
-    default = trace(problem, fit, problem.make_solver("auto"), 5).without_factors()
-    rows.append(("default", "bfloat16", default))
+    runs: list[tuple[Any, str, Trace]] = []
+
+    def measure(count: Any, solver: Any) -> None:
+        kind = "bfloat16" if backend.rounds else "float32"
+        runs.append((count, kind, trace(problem, fit, solver, 5).without_factors()))
+        print(*runs[-1][:2], *(f"{s:.3f} s {F:.7g}" for s, F in zip(runs[-1][2].seconds, runs[-1][2].fit.history)))
+        sys.stdout.flush()
+
+    measure("default", problem.make_solver("auto"))
     backend.rounds = False
     if reference_steps:
-        rows.append((reference_steps, "float32", trace(problem, fit, Direct(0.0, reference_steps), 5)))
+        measure(reference_steps, Direct(0.0, reference_steps))
     backend.rounds = True
-    best = rows[-1][2].fit.history[-1]
+    best = runs[-1][2].fit.history[-1]
+    for count in steps:
+        measure(count, Direct(0.0, count))
     table = [
         [count, kind, run.seconds[-1], run.fit.history[-1], 100 * (run.fit.history[-1] / best - 1), run.peak]
-        for count, kind, run in rows
+        for count, kind, run in runs
     ]
     report(f"LEML, k = {k}, 5 alternations", ["CG steps", "products", "s", "F", "% above", "GiB"], table)
-    print("history", default.fit.history, [round(s, 3) for s in default.seconds])
 
 
 def find_tight(X: Any, Y: Any, fit: Fit, loss: str, limit: float) -> float:
@@ -373,10 +379,10 @@ def run_tests() -> None:
         raise SystemExit("some tests failed")
 
 
-def run_plan(budget: float) -> None:
-    """Run the parts of ``PLAN``; their processes start together and wait for their turn."""
+def run_plan(names: list[str], budget: float) -> None:
+    """Run the parts of ``PLAN`` or those that are named; their processes start together and wait for their turn."""
     begin = time.perf_counter()
-    commands = {name: [sys.executable, "-m", "benchmarks.gpu", name, *PLAN[name][0], "--wait"] for name in PLAN}
+    commands = {name: [sys.executable, "-m", "benchmarks.gpu", name, *PLAN[name][0], "--wait"] for name in names}
     runs = {name: subprocess.Popen(command, stdin=subprocess.PIPE) for name, command in commands.items()}
     ended = {}
     try:
@@ -434,7 +440,7 @@ def make_parts(options: argparse.Namespace) -> dict[str, Callable[[], None]]:
 def main() -> None:
     """Run the chosen parts; if one fails, the others still run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="+", help="all, for the parts of PLAN, or names as in make_parts")
+    parser.add_argument("parts", nargs="+", help="names as in make_parts; after all, those of PLAN")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="wikipedia")
     parser.add_argument("-k", type=int, default=500)
     parser.add_argument("--steps", type=int, nargs="*", default=[3, 5, 8])
@@ -446,8 +452,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=300.0, help="seconds of all parts")
     parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.parts == ["all"]:
-        run_plan(options.budget)
+    if options.parts[0] == "all":
+        run_plan(options.parts[1:] or list(PLAN), options.budget)
         return
     parts = make_parts(options)
     unknown = set(options.parts) - set(parts)
@@ -459,6 +465,7 @@ def main() -> None:
         torch.zeros(1, device="cuda")
         if not sys.stdin.readline():
             return
+        print(f"ready {time.perf_counter() - BEGIN:.1f} s after its start", flush=True)
     failed = []
     with threads(None):
         for name in options.parts:

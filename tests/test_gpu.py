@@ -604,8 +604,8 @@ DEVICE_METHODS = {
     "SLEEC": SLEEC(3, n_clusters=2, n_learners=1, n_neighbors_embed=5),
     "BinaryRelevance": BinaryRelevance(),
     "BinaryRelevance squared": BinaryRelevance(loss="squared"),
-    "MC1": MC1(),
-    "MCb": MCb(),
+    "MC1": MC1(mu=0.1, tol=0.1),
+    "MCb": MCb(mu=0.1, tol=0.1),
     "Tagger": Tagger(),
     "Tagger LEML": Tagger(LEML(2)),
 }
