@@ -30,7 +30,7 @@ from labelgap.model_selection.candidates import PathParameter, are_numbers
 from labelgap.model_selection.criteria import Criterion
 from labelgap.model_selection.splits import Fold
 from labelgap.objectives.problem import Problem
-from labelgap.runtime import call_elsewhere, run_parallel, scope, threads
+from labelgap.runtime import call_elsewhere, run_parallel, scope
 from labelgap.solvers import Fit
 
 MIN_CLEAR_REGRET = 0.03
@@ -346,7 +346,7 @@ class EstimatorFoldFitter:
     def _fit_bound(self, candidate: Any, params: Mapping[str, Any], number: int, start: Factors | None) -> None:
         """Fit on the bound rows of a fold, from the factors of another candidate if given."""
         candidate._check_parameters()
-        with threads(candidate.n_jobs):
+        with candidate._compute():
             fitted, data = self._bind(candidate, number)
             vars(candidate).update(fitted)
             others = repr([(name, params[name]) for name in sorted(params.keys() - PENALTIES)])
