@@ -32,6 +32,7 @@ from labelgap.metrics.corrected import (
     CorrectedRecallAtK,
     corrected_metrics,
 )
+from labelgap.metrics.probed import Estimate, ProbeCells, draw_cells, estimate_from_probe
 
 __all__ = [
     "F1",
@@ -40,6 +41,7 @@ __all__ = [
     "CorrectedNDCGAtK",
     "CorrectedPrecisionAtK",
     "CorrectedRecallAtK",
+    "Estimate",
     "HammingLoss",
     "InstanceAUC",
     "Metric",
@@ -47,9 +49,12 @@ __all__ = [
     "PSNDCGAtK",
     "PSPrecisionAtK",
     "PrecisionAtK",
+    "ProbeCells",
     "Ranking",
     "RecallAtK",
     "corrected_metrics",
+    "draw_cells",
+    "estimate_from_probe",
     "evaluate",
     "f1_score",
     "hamming_loss",
