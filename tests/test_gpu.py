@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import re
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import reference_kernels as reference
@@ -20,6 +23,7 @@ from labelgap import (
     LocalLEML,
     MCb,
     OneClassMF,
+    OneClassMFCV,
     Tagger,
     audit,
     hide_cells,
@@ -591,20 +595,99 @@ def test_without_a_gpu(monkeypatch):
     assert get_backend("auto") is get_backend("cpu")
 
 
-def test_a_full_gpu_is_one_clear_error(monkeypatch):
-    import torch
+DEVICE_METHODS = {
+    "LEML": LEML(2),
+    "LEML kernel": LEML(2, kernel="rbf"),
+    "OneClassMF": OneClassMF(2, keep_rows=True),
+    "OneClassMFCV": OneClassMFCV(2, keep_rows=True, alphas=[0.1], weights=[0.1, 0.2], n_splits=1),
+    "LocalLEML": LocalLEML(2, n_clusters=2, n_learners=1),
+    "SLEEC": SLEEC(3, n_clusters=2, n_learners=1, n_neighbors_embed=5),
+    "BinaryRelevance": BinaryRelevance(),
+    "BinaryRelevance squared": BinaryRelevance(loss="squared"),
+    "MC1": MC1(),
+    "MCb": MCb(),
+    "Tagger": Tagger(),
+    "Tagger LEML": Tagger(LEML(2)),
+}
+USES = {
+    "fit": lambda model: model.fit(*get_data(model)),
+    "partial_fit": lambda model: model.partial_fit(*get_data(model)),
+    "decision_function": lambda model: model.decision_function(get_data(model)[0]),
+    "predict": lambda model: model.predict(get_data(model)[0]),
+    "predict_topk": lambda model: model.predict_topk(get_data(model)[0], 2),
+    "known_scores": lambda model: model.known_scores(*get_data(model)),
+    "score": lambda model: model.score(*get_data(model)),
+    "calibrate": lambda model: model.calibrate(*get_data(model)),
+    "recommend": lambda model: model.recommend(np.arange(N), 2),
+    "audit": lambda model: audit(*get_data(model), clone(model), n_folds=2, random_state=0),
+    "tune": lambda model: tune(clone(model), *get_data(model), grid={"n_components": [1]}, random_state=0),
+}
 
-    def fail(*arguments, **options):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
-    backend = make_backend()
-    monkeypatch.setattr(backend, "matmul_t", fail)
-    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
-    model = LEML(2, device="torch", random_state=0)
-    with pytest.raises(MemoryError, match="lower n_components"):
-        model.fit(DATA.X, DATA.Y)
-    assert not hasattr(model, "label_factors_")
-    monkeypatch.undo()
-    model.set_params(device="cpu").fit(DATA.X, DATA.Y)
+def get_data(model):
+    return (TEXTS, DATA.Y) if isinstance(model, Tagger) else (DATA.X, DATA.Y)
+
+
+class FullBackend:
+    """A backend whose GPU is full from a given call on; without one it counts calls."""
+
+    def __init__(self):
+        self._inner, self.calls, self.last = make_backend(), 0, float("inf")
+
+    def __getattr__(self, name):
+        value = getattr(self._inner, name)
+        return self._limit(value) if callable(value) and name != "torch" else value
+
+    def _limit(self, function):
+        def limited(*arguments, **options):
+            import torch
+
+            self.calls += 1
+            if self.calls > self.last:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+            return function(*arguments, **options)
+
+        return limited
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("name", DEVICE_METHODS)
+def test_a_full_gpu_is_one_clear_error(name, use, monkeypatch):
+    """Wherever in a call the memory ends, the error names what to lower, and the next call works."""
+    backend = FullBackend()
+    monkeypatch.setitem(BACKENDS, "auto", lambda: backend)
+    model = clone(DEVICE_METHODS[name])
+    for part in (model, getattr(model, "estimator", None)):
+        if "random_state" in getattr(part, "get_params", dict)():
+            part.set_params(random_state=0)
+    if use in ("partial_fit", "recommend") and not hasattr(model, use):
+        pytest.skip(f"{name} has no {use}")
+    if use == "tune" and "n_components" not in model.get_params():
+        pytest.skip(f"{name} has no n_components")
+    model.fit(*get_data(model))
+    backend.calls = 0
+    expected = USES[use](copy.deepcopy(model))
+    count = backend.calls
+    if not count:
+        pytest.skip(f"{use} of {name} does not use the GPU")
+    for last in {0, count // 2, count - 1}:
+        own = copy.deepcopy(model)
+        before = vars(own).copy()
+        backend.calls, backend.last = 0, last
+        with pytest.raises(
+            MemoryError, match=r"The GPU has too little memory \(CUDA out of memory.*pass .*fewer rows"
+        ) as e:
+            USES[use](own)
+        named, settings = set(re.findall(r"lower (\w+)", str(e.value))), {"n_components", "max_features"}
+        assert named <= settings & {parameter.rpartition("__")[2] for parameter in model.get_params()}
+        assert named or isinstance(model, BinaryRelevance | MC1 | MCb | Tagger)
+        assert vars(own).keys() == before.keys()
+        backend.last = float("inf")
+        again = USES[use](own)
+        if isinstance(expected, np.ndarray):
+            np.testing.assert_array_equal(again, expected)
+
+
+def test_other_errors_are_raised_as_they_are():
     with pytest.raises(RuntimeError, match="other"), explain_out_of_memory():
         raise RuntimeError("other")

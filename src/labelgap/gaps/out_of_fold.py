@@ -20,7 +20,7 @@ from labelgap.calibration.scored_cells import ScoredCells, choose_cells, concate
 from labelgap.checkpoints import checkpoint_call, checkpoint_calls
 from labelgap.estimators import as_labels_for, get_final_estimator
 from labelgap.observations import Labels
-from labelgap.runtime import progress, row_blocks, threads
+from labelgap.runtime import progress, row_blocks
 
 
 class GeneratorState(NamedTuple):
@@ -204,13 +204,13 @@ def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
     """
     prepare = getattr(clone(estimator), "_prepare_folds", None)
     if prepare is not None:
-        with threads(estimator.n_jobs):
+        with estimator._compute():
             score = prepare(X, labels)
     if prepare is None or score is None:
         return partial(_fit_and_score, estimator, X, labels)
 
     def score_rows(train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
-        with threads(estimator.n_jobs):
+        with estimator._compute():
             for block in score(train, held_out).blocks():
                 yield np.asarray(block, np.float64)
 
