@@ -26,13 +26,13 @@ from labelgap.metrics import (
     RecallAtK,
     corrected_metrics,
     draw_cells,
-    estimate_from_probe,
     evaluate,
     f1_score,
     hamming_loss,
     instance_auc,
     ndcg_at_k,
     precision_at_k,
+    probed_metrics,
     psndcg_at_k,
     psp_at_k,
     recall_at_k,
@@ -742,7 +742,7 @@ def test_a_probe_finds_the_values_of_the_true_labels_whatever_is_missing(thinned
     found, held = {name: [] for name in values}, {name: [] for name in values}
     for seed in range(60):
         cells = draw_cells(indices, probabilities, truth.shape[1], 600, seed)
-        estimates = estimate_from_probe(written, scores, cells, truth[cells.rows, cells.labels])
+        estimates = probed_metrics(written, scores, cells, truth[cells.rows, cells.labels])
         assert estimates.keys() == values.keys()
         for name, (value, low, high) in estimates.items():
             found[name].append(value)
@@ -754,7 +754,7 @@ def test_a_probe_finds_the_values_of_the_true_labels_whatever_is_missing(thinned
 
 def test_a_probe_of_no_ranked_cell_says_that_it_cannot_know():
     cells = ProbeCells(np.array([0]), np.array([1]), np.array([0.5]))
-    found = estimate_from_probe([[1, 0]], [[1.0, 0.0]], cells, [False], ks=[1])
+    found = probed_metrics([[1, 0]], [[1.0, 0.0]], cells, [False], ks=[1])
     assert found["P@1"][1:] == (0.0, 1.0)
 
 

@@ -220,8 +220,13 @@ def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
 def _fit_and_score(estimator: Any, X: Any, labels: Labels, train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
     """Fit a clone on the training rows and yield the scores of the held-out rows, block by block."""
     model = fit_clone(estimator, _take_rows(X, train), labels[train])
+    final = get_final_estimator(model)
     for block in row_blocks(len(held_out), labels.shape[1]):
-        yield compute_scores(model, _take_rows(X, held_out[block]))
+        rows = _take_rows(X, held_out[block])
+        if hasattr(final, "score_labels"):  # beside the other labels of the row
+            yield final.score_labels(rows if final is model else model[:-1].transform(rows), labels[held_out[block]])
+        else:
+            yield compute_scores(model, rows)
 
 
 def _score_fold(

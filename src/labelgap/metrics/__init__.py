@@ -32,7 +32,7 @@ from labelgap.metrics.corrected import (
     CorrectedRecallAtK,
     corrected_metrics,
 )
-from labelgap.metrics.probed import Estimate, ProbeCells, draw_cells, estimate_from_probe
+from labelgap.metrics.probed import Estimate, ProbeCells, draw_cells, probed_metrics
 
 __all__ = [
     "F1",
@@ -54,7 +54,6 @@ __all__ = [
     "RecallAtK",
     "corrected_metrics",
     "draw_cells",
-    "estimate_from_probe",
     "evaluate",
     "f1_score",
     "hamming_loss",
@@ -63,6 +62,7 @@ __all__ = [
     "label_error",
     "ndcg_at_k",
     "precision_at_k",
+    "probed_metrics",
     "psndcg_at_k",
     "psp_at_k",
     "recall_at_k",

@@ -121,7 +121,7 @@ def choose_chances(probabilities: NDArray, size: float, least: float) -> NDArray
     return np.minimum(high * spread, 1.0)
 
 
-def estimate_from_probe(
+def probed_metrics(
     Y: LabelsLike, scores: ArrayLike, probe: ProbeCells, true: ArrayLike, ks: Sequence[int] = (1, 3, 5)
 ) -> dict[str, Estimate]:
     """Estimate P@k and the micro-averaged F1 of the true labels, and the share of these that are written.
@@ -147,7 +147,7 @@ def estimate_from_probe(
 
     >>> rows, labels = np.divmod(np.arange(8), 2)
     >>> probe = ProbeCells(rows, labels, np.ones(8))
-    >>> estimate_from_probe([[1, 0], [0, 0]] * 2, [[1.0, -1.0]] * 4, probe, labels == 0, ks=[1])["P@1"].value
+    >>> probed_metrics([[1, 0], [0, 0]] * 2, [[1.0, -1.0]] * 4, probe, labels == 0, ks=[1])["P@1"].value
     1.0
     """
     scores = np.asarray(scores, np.float64)
