@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from numbers import Integral, Real
 from typing import Any, Self
 
@@ -76,7 +77,7 @@ class LabelMixture(BaseEstimator):
         self._log_odds = compute_logits((S.sum(axis=0) + 0.5) / (S.shape[0] + 1.0))
         chosen = np.arange(0, S.shape[0], max(S.shape[0] * S.shape[1] // MAX_FITTED, 1))
         X, S = X[chosen], S[chosen]
-        design = np.concatenate([self._describe(X[rows], S[rows]) for rows in row_blocks(*X.shape)])
+        design = np.concatenate([self._describe(X[rows], S[rows]) for rows in _blocks(X, S)])
         self._scale = np.maximum(np.abs(design).mean(axis=(0, 1)), MIN_VALUE)
         offset, yes = np.broadcast_to(self._log_odds, S.shape).ravel(), S.toarray().ravel() > 0
         design = (design / self._scale).reshape(len(yes), -1)
@@ -87,13 +88,13 @@ class LabelMixture(BaseEstimator):
     def score_labels(self, X: MatrixLike, Y: LabelsLike) -> NDArray[np.float64]:
         """Return the log odds of each cell, given the row's features and its other labels, of shape (n, L)."""
         X, S = _check_features(X), _indicate(Y)
-        blocks = [self._describe(X[rows], S[rows]) @ self._weights for rows in row_blocks(*X.shape)]
+        blocks = [self._describe(X[rows], S[rows]) @ self._weights for rows in _blocks(X, S)]
         return self._log_odds + np.concatenate(blocks)
 
     def _count_words(self, X: sp.csr_array, S: sp.csr_array, P: NDArray | None) -> NDArray[np.float64]:
         """Return the words that each label brings to all rows, shape (L, d); in the first step equal shares."""
         counts = np.zeros((S.shape[1], X.shape[1]))
-        for rows in row_blocks(*X.shape):
+        for rows in _blocks(X, S):
             words, written = X[rows], S[rows]
             if P is None:
                 counts += (written.T @ words).toarray()
@@ -124,6 +125,10 @@ def _check_features(X: Any) -> sp.csr_array:
             f"X holds {X.data.min():g}, but LabelMixture needs features that are not negative, as counts."
         )
     return X
+
+
+def _blocks(X: sp.csr_array, S: sp.csr_array) -> Iterator[slice]:
+    return row_blocks(X.shape[0], max(X.shape[1], S.shape[1]))
 
 
 def _indicate(Y: Any) -> sp.csr_array:
