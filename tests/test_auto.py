@@ -226,6 +226,14 @@ def test_a_short_budget_leaves_one_member(data):
     assert len(model.members_) == 1
 
 
+def test_other_forms_of_the_rows_are_left_out_if_the_first_one_took_the_budget():
+    X, Y = words()
+    report = AutoLabeler(budget=1e-3, random_state=0).fit(X, Y).report_
+    notes = {row["candidate"]: row["note"] for row in report}
+    assert notes["one-vs-all, chosen, raw"] == ""
+    assert "budget" in notes["one-vs-all, chosen, idf"]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

@@ -7,13 +7,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from labelgap.cli import app
 from labelgap_papers import RunOptions, list_experiments, reports
 from labelgap_papers.experiments import Report, TableRow, read_elsewhere
-from labelgap_papers.reports import README_MARKS, TOTAL, is_reached, read_rows, summarize, write_json
+from labelgap_papers.reports import README_MARKS, TOTAL, place_rows, read_rows, summarize, write_json
+from labelgap_papers.shortfalls import (
+    MIN_DRAWS,
+    Explainer,
+    Reason,
+    count_spreads,
+    index_splits,
+    is_reached,
+    read_reasons,
+)
 
 REPOSITORY = list_experiments()["repository/table-1"]
 
@@ -25,6 +35,14 @@ def measured(better_by, *, only=lambda number: True, seeds=1):
         for n in REPOSITORY.numbers
         if only(n)
     ]
+
+
+def explain(rows, random_rows=(), reasons=()):
+    return Explainer(index_splits(random_rows), reasons, place_rows(rows)).find_all()
+
+
+def make_page(rows, random_rows=(), reasons=()):
+    return summarize(place_rows(rows), explain(rows, random_rows, reasons))
 
 
 def write(rows, path, seeds=1):
@@ -54,7 +72,7 @@ def test_the_tolerance_of_each_metric(metric, paper, just, too_far):
 
 
 def test_every_experiment_with_numbers_is_listed_with_how_many():
-    page = summarize([])
+    page = make_page([])
     for name, experiment in list_experiments().items():
         line = line_of(page, name)
         assert ("the paper prints no number" in line) == (not experiment.numbers or "not measured" not in line)
@@ -64,12 +82,98 @@ def test_every_experiment_with_numbers_is_listed_with_how_many():
 def test_what_is_reached_and_what_is_missed():
     of_leml = measured(0.5, only=lambda n: n.setting.method == "LEML")
     of_knn = measured(-2.0, only=lambda n: n.setting.method == "kNN")
-    page = summarize(of_leml + of_knn)
+    page = make_page(of_leml + of_knn)
     assert "| 120 | 24 |  | 12 (50%) |" in line_of(page, REPOSITORY.name)
     section = page[page.index("## repository/table-1") :]
     assert "LEML" not in section
-    assert "| kNN | bibtex | 3 | up to 2 (P@5) | not known |" in section
-    assert "random split" in line_of(section, "kNN | mediamill")
+    assert "| kNN | bibtex | 3 | 0 | up to 2 (P@5) | 3: not explained |" in section
+
+
+def of_knn(better_by):
+    """A row of kNN on Bibtex for each seed of ``better_by``."""
+    number = next(n for n in REPOSITORY.numbers if n.setting.method == "kNN" and n.setting.dataset == "bibtex")
+    values = tuple(number.value + by for by in better_by)
+    return TableRow(REPOSITORY.name, number.setting, number.metric, number.value, values, ({},) * len(values))
+
+
+def on_splits(row, *better_by):
+    return replace(of_knn(better_by), setting=replace(row.setting, split="random"))
+
+
+def test_random_splits_explain_what_they_reach():
+    row = of_knn([-2.0])
+    (found,) = explain([row], [on_splits(row, -0.5, -1.0)])
+    assert (found.kind, found.is_explained) == ("random splits", True)
+    for splits in ([-1.5, -1.0], [0.0]):  # not reached; too few
+        (found,) = explain([row], [on_splits(row, *splits)])
+        assert (found.kind, found.is_explained) == ("none", False)
+
+
+@pytest.mark.parametrize(("middle", "kind"), [(-2.0, "spread"), (-2.3, "none")])
+def test_a_shortfall_of_two_standard_deviations_of_ten_draws_is_explained(middle, kind):
+    row = of_knn([middle - 1, middle + 1] * (MIN_DRAWS // 2))
+    expected = -middle / (np.std(row.values, ddof=1) * np.sqrt(1.1))
+    assert count_spreads(row) == pytest.approx(expected)
+    (found,) = explain([row])
+    assert found.kind == kind
+    assert count_spreads(replace(row, values=row.values[1:])) is None
+    ten_means = replace(row, experiment="mc/table-1")
+    assert count_spreads(ten_means) == pytest.approx(expected * np.sqrt(1.1 / 0.2))
+
+
+def test_p_at_1_that_contradicts_ndcg_at_1():
+    numbers = [n for e in ("sleec/table-3", "sleec/table-6") for n in list_experiments()[e].numbers]
+    of_tree = [n for n in numbers if (n.setting.dataset, n.setting.method) == ("bibtex", "FastXML-1")]
+    rows = [
+        TableRow("sleec/table-3" if n.metric[0] == "P" else "sleec/table-6", n.setting, n.metric, n.value, (44.4,))
+        for n in of_tree
+        if n.metric.endswith("@1")
+    ]
+    (found,) = explain(rows)
+    assert (found.row.metric, found.kind) == ("nDCG@1", "inconsistent")
+    assert "37.62" in found.why
+
+
+@pytest.mark.parametrize(("command", "kind"), [("python -m x", "experiment"), ("", "stated")])
+def test_a_recorded_reason_is_an_experiment_if_it_has_a_command(command, kind):
+    reasons = [
+        Reason("repository/*", "eurlex", "*", "no"),
+        Reason("repository/*", "*", "?NN", "it is so", "P@*", command),
+    ]
+    (found,) = explain([of_knn([-2.0])], reasons=reasons)
+    assert (found.kind, found.is_explained) == (kind, bool(command))
+    assert found.why.startswith("it is so")
+    page = make_page([of_knn([-2.0])], reasons=reasons)
+    assert f"| kNN | bibtex | 1 | {int(bool(command))} | up to 2 (P@1) | 1: {found.why} |" in page
+
+
+def test_each_shortfall_is_written_as_a_line(tmp_path):
+    write(measured(-2.0), tmp_path / "a.json")
+    reason = Reason("*", "bibtex", "*", "it is so", "*", "python -m x")
+    (tmp_path / "reasons.jsonl").write_text(json.dumps(reason._asdict()) + "\n")
+    assert read_reasons(tmp_path) == [reason]
+    assert summary(tmp_path).exit_code == 0
+    records = [json.loads(line) for line in (tmp_path / "shortfalls.jsonl").read_text().splitlines()]
+    assert len(records) == 120
+    assert {r["kind"] for r in records if r["dataset"] == "bibtex"} == {"experiment"}
+    assert all(r["shortfall"] == pytest.approx(2.0) for r in records)
+    count = sum(r["dataset"] == "bibtex" for r in records)
+    page = (tmp_path / "README.md").read_text()
+    assert f"Of the other 120, an experiment explains {count}: {count} by what was tried; " in page
+
+
+def test_a_file_that_holds_no_reasons(tmp_path):
+    (tmp_path / "reasons.jsonl").write_text('{"experiment": "x"}\n')
+    shown = summary(tmp_path)
+    assert shown.exit_code == 1
+    assert "is not a file of reasons" in shown.output
+
+
+def test_the_page_of_results_has_no_reason_twice():
+    """A later line that concerns the same numbers as an earlier one would never be shown."""
+    reasons = read_reasons(Path(__file__).parents[1] / "docs/results")
+    assert reasons
+    assert len({reason[:3] + reason[4:5] for reason in reasons}) == len(reasons)
 
 
 def is_of(method, number):
@@ -84,7 +188,7 @@ def is_of(method, number):
 def test_a_published_lead_over_one_vs_all_also_reaches(monkeypatch, peer, leml, is_missed):
     base = measured(-1.2, only=partial(is_of, "1-vs-All"))
     monkeypatch.setitem(reports.PEER, "bibtex", [row.paper + peer for row in base])
-    page = summarize(base + measured(leml, only=partial(is_of, "LEML")))
+    page = make_page(base + measured(leml, only=partial(is_of, "LEML")))
     assert ("| LEML | bibtex | 3 |" in page) == is_missed
     assert "| 1-vs-All | bibtex | 3 |" in page
 
@@ -96,7 +200,7 @@ def test_a_number_in_several_files_counts_once_with_the_most_seeds(tmp_path):
     rows = read_rows(tmp_path)
     assert len(rows) == 120
     assert all(len(row.values) == 3 and row.setting == n.setting for row, n in zip(rows, REPOSITORY.numbers))
-    assert "| 120 | 120 |  | 120 (100%) |" in summarize(rows)
+    assert "| 120 | 120 |  | 120 (100%) |" in make_page(rows)
 
 
 def test_rows_without_a_measurement_do_not_count(tmp_path):
@@ -136,7 +240,7 @@ def test_numbers_of_datasets_that_cannot_be_had_are_recorded_apart():
     numbers = list(read_elsewhere())
     assert not known & {dataset for _, dataset, _ in numbers}
     assert ("leml", "wiki") in {(paper, dataset) for paper, dataset, _ in numbers}
-    page = summarize([])
+    page = make_page([])
     assert "| leml | autofood | 598 |" in page
     count = sum(value is not None for _, _, value in numbers)
     assert f"{count:,} further published numbers" in page

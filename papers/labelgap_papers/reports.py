@@ -1,9 +1,6 @@
 """Reports of a run: tables on the terminal, a JSON file, a picture; and a page that summarises all JSON files.
 
-In the summary a published number is *reached* if ours is at least as good, within a tolerance: one point of P@k and
-nDCG@k, 0.01 of AUC, 5 % of a Hamming loss, 1.5 points of label error, 0.03 of imputation error. A P@k is also reached
-by its published lead over one-vs-all in the same table, if our one-vs-all is at most half a point below that of
-napkinXC. Seconds depend on the machine and are not compared.
+:mod:`labelgap_papers.shortfalls` says which published numbers are reached, and why the others are not.
 """
 
 from __future__ import annotations
@@ -11,16 +8,14 @@ from __future__ import annotations
 import json
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
-from fnmatch import fnmatchcase
-from functools import cache, partial
+from functools import partial
 from importlib.metadata import version
-from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from labelgap import __version__
 from labelgap.runtime import available_cores, import_optional, write_atomically
@@ -37,6 +32,19 @@ from labelgap_papers.experiments import (
 from labelgap_papers.journal import compute_version
 from labelgap_papers.paper_methods import METHODS
 from labelgap_papers.run_all import JOURNAL, format_seconds, replay
+from labelgap_papers.shortfalls import (
+    REASONS,
+    ROUNDING,
+    SHORTFALLS,
+    Explainer,
+    Shortfall,
+    count_spreads,
+    find_shortfall,
+    index_splits,
+    is_comparable,
+    read_reasons,
+    write_shortfalls,
+)
 from labelgap_papers.study import normalize_setting
 
 if TYPE_CHECKING:
@@ -174,11 +182,6 @@ def read_files(folder: Path) -> Iterator[TableRow]:
 
 # --- the summary of a folder of JSON files --------------------------------------------------------------------------
 
-SMALLER_IS_BETTER = ("Hamming", "label error", "imputation error")
-TOLERANCES = {"AUC": 0.01, "label error": 1.5, "imputation error": 0.03}
-POINT = 1.0  # tolerance of P@k and nDCG@k
-HAMMING_TOLERANCE_SHARE = 0.05
-ROUNDING = 1e-9
 ONE_VS_ALL = ("1-vs-All", "OneVsAll", "BR")
 # P@1, P@3 and P@5 of the one-vs-all of napkinXC with its defaults, over the test rows that have labels.
 PEER = {"bibtex": (63.4, 39.2, 28.7), "delicious": (66.6, 60.0, 55.4), "mediamill": (85.8, 68.9, 54.0)}
@@ -200,11 +203,28 @@ it leads our one-vs-all by as much as the paper's leads the one-vs-all of the sa
 below napkinXC's. Seconds depend on the machine and are not compared. Parameters are chosen on training data only.
 *Older code*: measured before the last change to the method, and not since.
 
+A number that is not reached is *explained* if ours reaches it on the mean of random splits of the same sizes (the
+papers used other splits), if it is at most two standard deviations of a difference away from ours over ten draws or
+more, if the paper contradicts itself, or if an experiment of `{reasons}` says why. `{shortfalls}` has a line for
+each.
+
 {total}
 
-| experiment | shows | numbers | measured | older code | reached | time |
-|---|---|---|---|---|---|---|
+| experiment | shows | numbers | measured | older code | reached | others explained | time |
+|---|---|---|---|---|---|---|---|
 """
+
+_SHORTFALLS_HEADER = """| | | numbers | explained | worse by | why |
+|---|---|---|---|---|---|
+"""
+# The kinds of reasons from an experiment, and the others, in the words of the sentence about all numbers.
+_EXPLAINED = {
+    "random splits": "reached on random splits of the same sizes",
+    "spread": "within two standard deviations over ten draws",
+    "inconsistent": "contradicted by another number of the paper",
+    "experiment": "by what was tried",
+}
+_UNEXPLAINED = {"stated": "with a reason that no experiment shows", "none": "not explained"}
 
 
 _ELSEWHERE_HEADER = """
@@ -218,55 +238,22 @@ recorded in `published/elsewhere` of the papers' package and do not count above.
 """
 
 
-class ShortfallReason(NamedTuple):
-    """Why some numbers are not reached; experiment, dataset and method may hold wildcards."""
-
-    experiment: str
-    dataset: str
-    method: str
-    why: str
-
-
-def compute_shortfall(metric: str, paper: float, ours: float) -> float:
-    """Return by how much our number is worse than the paper's; 0 or negative if it is not worse.
-
-    >>> compute_shortfall("P@1", 60.0, 58.5), compute_shortfall("Hamming", 0.0125, 0.0135) > 0
-    (1.5, True)
-    """
-    return ours - paper if metric in SMALLER_IS_BETTER else paper - ours
-
-
-def is_comparable(metric: str) -> bool:
-    """Return whether a metric can be compared between machines.
-
-    >>> is_comparable("P@1"), is_comparable("seconds")
-    (True, False)
-    """
-    return metric in (*SMALLER_IS_BETTER, *TOLERANCES) or metric.startswith(("P@", "nDCG@"))
-
-
-def is_reached(metric: str, paper: float, ours: float) -> bool:
-    """Return whether our number is as good as the paper's, within the tolerance of the metric.
-
-    >>> is_reached("P@1", 60.0, 59.1), is_reached("AUC", 0.90, 0.88), is_reached("label error", 20.0, 3.0)
-    (True, False, True)
-    """
-    tolerance = HAMMING_TOLERANCE_SHARE * paper if metric == "Hamming" else TOLERANCES.get(metric, POINT)
-    return compute_shortfall(metric, paper, ours) <= tolerance + ROUNDING
-
-
 def write_summary(folder: Path) -> Path:
     """Write the summary of a folder of results to its README.md, and return the path of that file.
 
-    The README.md two folders above gets its sentence about all numbers, if it has marks for it.
+    A line for each number that is not reached goes to ``shortfalls.jsonl``. The README.md two folders above gets its
+    sentence about all numbers, if it has marks for it.
     """
     if not folder.is_dir():
         raise FileNotFoundError(f"--summary {folder} is not a folder; pass one with files that --json wrote.")
     experiments, options = list(list_experiments().values()), RunOptions(split="random")
-    random_rows = replay(experiments, folder, options, seeds=MAX_RANDOM_SPLITS)
-    path, text = folder / "README.md", summarize(read_rows(folder), folder.as_posix(), random_rows)
+    splits = index_splits(replay(experiments, folder, options, seeds=MAX_RANDOM_SPLITS))
+    rows = place_rows(read_rows(folder))
+    shortfalls = Explainer(splits, read_reasons(folder), rows).find_all()
+    path, text = folder / "README.md", summarize(rows, shortfalls, folder.as_posix())
     with write_atomically(path) as stream:
         stream.write(text.encode())
+    write_shortfalls(shortfalls, folder)
     _update_readme(path.resolve(), text)
     return path
 
@@ -283,29 +270,39 @@ def _update_readme(page: Path, text: str) -> None:
             stream.write(updated.encode())
 
 
-def summarize(rows: Sequence[TableRow], folder: str = "FOLDER", random_rows: Iterable[TableRow] = ()) -> str:
+def summarize(rows: Sequence[TableRow], shortfalls: Sequence[Shortfall], folder: str = "FOLDER") -> str:
     """Return the summary page in Markdown: counts per experiment, then the numbers that are not reached.
 
-    ``random_rows`` are rows on random splits, which are shown beside numbers that the given split does not reach.
+    ``rows`` are those of :func:`place_rows`, and ``shortfalls`` those among them that are not reached.
     """
-    experiments = list_experiments().values()
-    numbers_of = {
-        e.name: [n for n in e.numbers if n.value is not None and is_comparable(n.metric)] for e in experiments
-    }
-    measured = list(_mark_leads(_keep_best([*_share_rows(rows, numbers_of), *rows])))
-    published_of = {name: {(n.setting, n.metric) for n in numbers} for name, numbers in numbers_of.items()}
-    rows_of = {
-        name: [row for row in measured if row.experiment == name and (row.setting, row.metric) in numbers]
-        for name, numbers in published_of.items()
-    }
-    lines = [_summarize_experiment(e, numbers_of[e.name], rows_of[e.name]) for e in experiments]
-    published, all_rows = sum(map(len, numbers_of.values())), [row for part in rows_of.values() for row in part]
-    splits = {(row.experiment, normalize_setting(row.setting), row.metric): row for row in random_rows if row.values}
-    total = format_total(published, all_rows, splits)
-    header = _HEADER.format(folder=folder, journal=JOURNAL, total=total)
-    sections = [_list_shortfalls(e.name, rows_of[e.name], splits) for e in experiments]
-    lines.append(f"| **all** | | {_format_counts(published, all_rows)} |")
+    experiments, numbers_of = list_experiments().values(), _list_comparable()
+    lines, sections = [], []
+    for experiment in experiments:
+        measured = [row for row in rows if row.experiment == experiment.name]
+        missed = [shortfall for shortfall in shortfalls if shortfall.row.experiment == experiment.name]
+        lines.append(_summarize_experiment(experiment, numbers_of[experiment.name], measured, missed))
+        sections.append(_list_shortfalls(missed))
+    published = sum(map(len, numbers_of.values()))
+    total = format_total(published, len(rows), shortfalls)
+    header = _HEADER.format(folder=folder, journal=JOURNAL, reasons=REASONS, shortfalls=SHORTFALLS, total=total)
+    lines.append(f"| **all** | | {_format_counts(published, rows, shortfalls)} |")
     return header + "\n".join(lines) + "\n" + "".join(sections) + _list_elsewhere()
+
+
+def _list_comparable() -> dict[str, list[PublishedNumber]]:
+    """Return the numbers of each experiment that can be compared."""
+    return {
+        name: [n for n in experiment.numbers if n.value is not None and is_comparable(n.metric)]
+        for name, experiment in list_experiments().items()
+    }
+
+
+def place_rows(rows: Sequence[TableRow]) -> list[TableRow]:
+    """Return a measured row for each published number that can be compared, and mark those that keep their lead."""
+    numbers_of = _list_comparable()
+    measured = _mark_leads(_keep_best([*_share_rows(rows, numbers_of), *rows]))
+    published = {(name, n.setting, n.metric) for name, numbers in numbers_of.items() for n in numbers}
+    return [row for row in measured if (row.experiment, row.setting, row.metric) in published]
 
 
 def _share_rows(rows: Iterable[TableRow], numbers_of: dict[str, list[PublishedNumber]]) -> Iterator[TableRow]:
@@ -344,41 +341,47 @@ def _is_as_good_as_peer(row: TableRow) -> bool:
     return row.ours >= share * (peer[row.metric] - PEER_TOLERANCE) - ROUNDING
 
 
-def format_total(
-    published: int, rows: Sequence[TableRow], splits: Mapping[tuple, TableRow] = MappingProxyType({})
-) -> str:
-    """Return one sentence about all numbers whose data are at hand, and one about ``splits``, rows on random splits.
+def format_total(published: int, measured: int, shortfalls: Sequence[Shortfall] = ()) -> str:
+    """Return one sentence about all numbers whose data are at hand, and one about those that are not reached.
 
-    >>> format_total(4, [])
+    >>> format_total(4, 0)
     'Of 4 published numbers whose data are at hand, 0 were measured (0 %).'
     """
-    measured = f"Of {published:,} published numbers whose data are at hand, {len(rows):,} were measured"
-    share = f" ({100 * len(rows) / published:.0f} %)"
-    if not rows:
-        return measured + share + "."
-    missed = [row for row in rows if not _row_is_reached(row)]
-    n_reached = len(rows) - len(missed)
-    on_splits = sum(_row_is_reached(split) for row in missed if (split := _find_split(row, splits)) is not None)
-    total = f"{measured}{share}, and {n_reached:,} of these are reached ({100 * n_reached / len(rows):.0f} %)."
-    return total + f" Of the other {len(missed)}, {on_splits} are reached on random splits." * (on_splits > 0)
+    total = f"Of {published:,} published numbers whose data are at hand, {measured:,} were measured"
+    total += f" ({100 * measured / published:.0f} %)"
+    if not measured:
+        return total + "."
+    n_reached = measured - len(shortfalls)
+    total += f", and {n_reached:,} of these are reached ({100 * n_reached / measured:.0f} %)."
+    if not shortfalls:
+        return total
+    kinds = Counter(shortfall.kind for shortfall in shortfalls)
+    explained = sum(shortfall.is_explained for shortfall in shortfalls)
 
+    def describe(texts: dict[str, str]) -> str:
+        return ", ".join(f"{kinds[kind]} {text}" for kind, text in texts.items() if kinds[kind])
 
-def _find_split(row: TableRow, splits: Mapping[tuple, TableRow]) -> TableRow | None:
-    """Return the row of the same number on random splits; None if it was not measured there."""
-    return splits.get((row.experiment, normalize_setting(replace(row.setting, split="random")), row.metric))
+    parts = [f"an experiment explains {explained}: {describe(_EXPLAINED)}", describe(_UNEXPLAINED)]
+    return f"{total} Of the other {len(shortfalls)}, {'; '.join(filter(None, parts))}."
 
 
 def _summarize_experiment(
-    experiment: Experiment, numbers: Sequence[PublishedNumber], rows: Sequence[TableRow]
+    experiment: Experiment,
+    numbers: Sequence[PublishedNumber],
+    rows: Sequence[TableRow],
+    shortfalls: Sequence[Shortfall],
 ) -> str:
-    counts = _format_counts(len(numbers), rows) if numbers else "– | – | – | the paper prints no numbers | "
+    nothing = "– | – | – | the paper prints no numbers | | "
+    counts = _format_counts(len(numbers), rows, shortfalls) if numbers else nothing
     return f"| {experiment.name} | {experiment.title} | {counts} |"
 
 
-def _format_counts(published: int, rows: Sequence[TableRow]) -> str:
-    n_reached, n_old = sum(map(_row_is_reached, rows)), sum(not row.current for row in rows)
+def _format_counts(published: int, rows: Sequence[TableRow], shortfalls: Sequence[Shortfall]) -> str:
+    n_reached, n_old = len(rows) - len(shortfalls), sum(not row.current for row in rows)
     share = f"{n_reached} ({n_reached / len(rows):.0%})" if rows else "not measured"
-    return f"{published} | {len(rows)} | {n_old or ''} | {share} | {_sum_seconds(rows)}"
+    n_explained = sum(shortfall.is_explained for shortfall in shortfalls)
+    explained = f"{n_explained} of {len(shortfalls)}" if shortfalls else ""
+    return f"{published} | {len(rows)} | {n_old or ''} | {share} | {explained} | {_sum_seconds(rows)}"
 
 
 def _sum_seconds(rows: Sequence[TableRow]) -> str:
@@ -387,45 +390,51 @@ def _sum_seconds(rows: Sequence[TableRow]) -> str:
     return format_seconds(sum(seconds.values())) if any(seconds.values()) else ""
 
 
-def _row_is_reached(row: TableRow) -> bool:
-    assert row.paper is not None
-    assert row.ours is not None
-    return row.keeps_lead or is_reached(row.metric, row.paper, row.ours)
+def _list_shortfalls(shortfalls: Sequence[Shortfall]) -> str:
+    """Return a section with the missed numbers of an experiment by method and dataset, and why; empty if none."""
 
+    def method_and_dataset(shortfall: Shortfall) -> tuple[str, str]:
+        return shortfall.row.setting.method, shortfall.row.setting.dataset
 
-def _list_shortfalls(experiment: str, rows: Sequence[TableRow], splits: dict[tuple, TableRow]) -> str:
-    """Return a section with the missed numbers by method and dataset and the reason; empty if all are reached.
-
-    ``splits`` are rows on random splits by experiment, setting and metric.
-    """
-
-    def method_and_dataset(row: TableRow) -> tuple[str, str]:
-        return row.setting.method, row.setting.dataset
-
-    missed = sorted((row for row in rows if not _row_is_reached(row)), key=method_and_dataset)
-    if not missed:
+    if not shortfalls:
         return ""
-    section = f"\n## {experiment}: numbers not reached\n\n| | | numbers | worse by | why |\n|---|---|---|---|---|\n"
-    for (method, dataset), group in groupby(missed, method_and_dataset):
-        shortfalls = [(compute_shortfall(r.metric, r.paper or 0.0, r.ours or 0.0), r) for r in group]
-        worst, row = max(shortfalls, key=lambda pair: pair[0] / abs(pair[1].paper or 1.0))
-        on_splits = [_find_split(r, splits) for _, r in shortfalls]
-        reasons = [_find_reason(experiment, dataset, method), _describe_splits(on_splits)]
-        why = "; ".join(filter(None, reasons)) or "not known"
-        section += f"| {method} | {dataset} | {len(shortfalls)} | up to {worst:.4g} ({row.metric}) | {why} |\n"
+    section = f"\n## {shortfalls[0].row.experiment}: numbers not reached\n\n{_SHORTFALLS_HEADER}"
+    for (method, dataset), found in groupby(sorted(shortfalls, key=method_and_dataset), method_and_dataset):
+        group = list(found)
+        worst = max((shortfall.row for shortfall in group), key=_compute_share)
+        counts = f"{len(group)} | {sum(shortfall.is_explained for shortfall in group)}"
+        worse = f"up to {find_shortfall(worst):.4g} ({worst.metric})"
+        section += f"| {method} | {dataset} | {counts} | {worse} | {_describe_group(group)} |\n"
     return section
 
 
-def _describe_splits(rows: Sequence[TableRow | None]) -> str:
-    """Return how many numbers are reached on random splits of the same sizes; empty if none was measured there."""
-    known = [row for row in rows if row is not None and row.paper is not None]
-    if not known:
+def _compute_share(row: TableRow) -> float:
+    """Return the shortfall of a row as a share of the paper's number."""
+    return find_shortfall(row) / abs(row.paper or 1.0)
+
+
+def _describe_group(group: Sequence[Shortfall]) -> str:
+    """Return how many numbers have which reason."""
+    texts: dict[str, list[Shortfall]] = {}
+    texts_of_kinds = _EXPLAINED | _UNEXPLAINED
+    for shortfall in group:
+        texts.setdefault(shortfall.why or texts_of_kinds[shortfall.kind], []).append(shortfall)
+    parts = [f"{len(members)}: {text}{_describe_worst(members)}" for text, members in texts.items()]
+    return "; ".join(parts)
+
+
+def _describe_worst(shortfalls: Sequence[Shortfall]) -> str:
+    """Return the worst row on random splits, or over ten draws, of a group with the same reason; empty if none."""
+    drawn = [shortfall.split or shortfall.row for shortfall in shortfalls]
+    drawn = [row for row in drawn if row.setting.split == "random" or count_spreads(row) is not None]
+    if not drawn:
         return ""
-    n_reached, count = sum(map(_row_is_reached, known)), min(len(row.values) for row in known)
-    worst = max(known, key=lambda row: compute_shortfall(row.metric, row.paper or 0.0, row.ours or 0.0))
+    worst = max(drawn, key=_compute_share)
     paper, ours, _ = _format_numbers(worst)
-    splits = f"on {count} random split{'s' * (count > 1)} of the same sizes"
-    return f"{splits}, {n_reached} of {len(known)} reached ({worst.metric} {ours}, paper {paper})"
+    what = f"{len(worst.values)} {'random split' if worst.setting.split == 'random' else 'draw'}"
+    spreads = count_spreads(worst)
+    away = f", {spreads:.1f} standard deviations away" if spreads is not None else ""
+    return f" ({what}{'s' * (len(worst.values) > 1)}: {worst.metric} {ours}, paper {paper}{away})"
 
 
 def _list_elsewhere() -> str:
@@ -437,20 +446,6 @@ def _list_elsewhere() -> str:
         return ""
     lines = [f"| {paper} | {dataset} | {count} |" for (paper, dataset), count in counts.items()]
     return _ELSEWHERE_HEADER.format(total=sum(counts.values())) + "\n".join(lines) + "\n"
-
-
-def _find_reason(experiment: str, dataset: str, method: str) -> str:
-    for reason in _read_reasons():
-        patterns = zip((experiment, dataset, method), reason[:3], strict=True)
-        if all(fnmatchcase(value, pattern) for value, pattern in patterns):
-            return reason.why
-    return ""
-
-
-@cache
-def _read_reasons() -> tuple[ShortfallReason, ...]:
-    text = (files("labelgap_papers") / "reasons.json").read_text(encoding="utf-8")
-    return tuple(ShortfallReason(**record) for record in json.loads(text))
 
 
 # --- pictures -------------------------------------------------------------------------------------------------------

@@ -85,6 +85,7 @@ class Backend(Protocol):
     """
 
     predicts: bool  # whether predictions of many rows run on it
+    loses_arrays: bool  # whether arrays over rows can be lost with the machine that has them
 
     def array(self, values: Any, dtype: Any) -> Any:
         """Copy a dense array to the device."""
@@ -106,6 +107,9 @@ class Backend(Protocol):
 
     def compact(self, B: Any) -> Any:
         """Return B, or a copy that takes less memory, for arithmetic that needs few digits."""
+
+    def settle(self, array: Any) -> Any:
+        """Return the array, or a copy that can be computed again without all that made it, if arrays can be lost."""
 
     def to_numpy(self, array: Any) -> Any:
         """Return an array as a NumPy array."""

@@ -436,10 +436,14 @@ class MemberSearch:
         return self._blend()
 
     def _try_chosen(self, form: str) -> None:
-        """Try one-vs-all with parameters that are chosen for a form of the rows."""
+        """Try one-vs-all with parameters chosen for a form of the rows; only the first form may take any time."""
+        candidate = Candidate(f"one-vs-all, chosen, {form}", BinaryRelevance(), form)
+        if self.scored and not self._can_go_on(self.scored[0].seconds):
+            del self.rows[form]
+            self._report(candidate, 0.0, note=LATE)
+            return
         choice = self._choose(form)
-        name = f"one-vs-all, chosen, {form}"
-        self._try(Candidate(name, choice.estimator, form, prior=choice.prior_weight), required=True)
+        self._try(candidate._replace(estimator=choice.estimator, prior=choice.prior_weight), required=True)
 
     def _add_kernel(self) -> None:
         """Try kernel features, if there are few features and enough time."""
@@ -508,23 +512,33 @@ class MemberSearch:
 
     def _try(self, candidate: Candidate, required: bool = False) -> None:
         """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
-        start, note, score, parameters = time.perf_counter(), "", float("nan"), {}
+        start = time.perf_counter()
         try:
             scored = self._fit(candidate, required)
         except ValueError as error:
             scored = f"failed: {error}"
-        if isinstance(scored, Scored):
-            score, parameters = self.judge.score(scored.scores), describe_member(scored.candidate, 0.0)["parameters"]
-            self.scored.append(scored)
-        else:
-            note = scored
+        if isinstance(scored, str):
+            self._report(candidate, time.perf_counter() - start, note=scored)
+            return
+        score, parameters = self.judge.score(scored.scores), describe_member(scored.candidate, 0.0)["parameters"]
+        self.scored.append(scored)
+        self._report(candidate, time.perf_counter() - start, score, parameters)
+
+    def _report(
+        self,
+        candidate: Candidate,
+        seconds: float,
+        score: float = float("nan"),
+        parameters: dict[str, Any] | None = None,
+        note: str = "",
+    ) -> None:
         self.report.append(
             {
                 "candidate": candidate.name,
                 "absent": candidate.absent,
-                "parameters": parameters,
+                "parameters": parameters or {},
                 "score": score,
-                "seconds": time.perf_counter() - start,
+                "seconds": seconds,
                 "weight": 0.0,
                 "note": note,
             }
