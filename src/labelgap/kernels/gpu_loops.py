@@ -22,7 +22,7 @@ MAX_COLUMNS = 1024  # of a program; more would not fit in the registers of a war
 # By the bytes of a number, measured on an H200: columns and rows that a product reads at once, and warps.
 TILES = {2: (256, 4, 1), 4: (128, 4, 1), 8: (64, 4, 1)}
 UNROLL = {2: 8, 4: 4, 8: 4}  # rows that the other kernels read at once
-CHUNK = 128  # products of float32 whose sum is float32
+CHUNK = 256  # products of float32 whose sum is float32
 
 
 @jit
