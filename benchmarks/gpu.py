@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from benchmarks.common import normalised, show
 from benchmarks.shapes import SHAPES, make_shape
@@ -49,6 +51,7 @@ PLAN = {
     "products": ([], 20),
     "ml-20m": ([], 20),
     "streamed": ([], 30),
+    "steps": ([], 20),
     "tests": ([], 60),
     "sleec-topk": ([], 90),
 }
@@ -210,6 +213,82 @@ def run_leml(X: Any, Y: Any, k: int, reference_steps: int, steps: list[int]) -> 
         for count, kind, run in runs
     ]
     report(f"LEML, k = {k}, 5 alternations", ["CG steps", "products", "s", "F", "% above", "GiB"], table)
+
+
+class Steps(TorchDispatchMode):
+    """Counts the bytes and operations of a block by the kind of step, and times them.
+
+    Bytes are those of all arguments and results; those of sparse products are counted as by :func:`count_bytes`.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__()
+        self.counts: dict[str, dict[str, float]] = {}
+        self._events: list[tuple[str, Any, Any]] = []
+        self._backend, self._multiply, self._inside = backend, backend._multiply, False
+
+    def __enter__(self) -> Any:
+        self._backend._multiply = self._multiply_and_count
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        del self._backend._multiply
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = function.overloadpacket.__name__, kwargs or {}
+        if self._inside or function.is_view:
+            return function(*args, **kwargs)
+        dense = name in ("mm", "addmm")
+        kind = "dense products" if dense else "decompositions" if "linalg" in name else "elementwise, sums"
+        result = self._measure(kind, lambda: function(*args, **kwargs))
+        tensors = [part for part in tree_leaves((args, kwargs, result)) if isinstance(part, torch.Tensor)]
+        self.counts[kind]["bytes"] += sum(part.nbytes for part in tensors)
+        if dense:
+            self.counts[kind]["operations"] += 2.0 * result.numel() * args[-1].shape[0]
+        return result
+
+    def _multiply_and_count(self, A: Any, data: Any, B: Any) -> Any:
+        kind = f"sparse products, {str(B.dtype).removeprefix('torch.')}"
+        self._inside = True
+        result = self._measure(kind, lambda: self._multiply(A, data, B))
+        self.counts[kind]["bytes"] += count_bytes(A, B.shape[1], B.element_size())
+        self.counts[kind]["operations"] += 2.0 * A.nnz * B.shape[1]
+        self._inside = False
+        return result
+
+    def _measure(self, kind: str, work: Callable[[], Any]) -> Any:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        result = work()
+        last.record()
+        self._events.append((kind, first, last))
+        row = self.counts.setdefault(kind, dict.fromkeys(("calls", "bytes", "operations"), 0.0))
+        row["calls"] += 1
+        return result
+
+    def table(self, rate: float, speed: float) -> list[list[Any]]:
+        """Return a row for each kind: calls, ms, GB, billions of operations, and the share of the nearer ceiling."""
+        torch.cuda.synchronize()
+        rows = []
+        for kind, row in self.counts.items():
+            seconds = sum(first.elapsed_time(last) for own, first, last in self._events if own == kind) / 1e3
+            least = max(row["bytes"] / rate, row["operations"] / speed)
+            share = 100 * least / seconds
+            rows.append([kind, int(row["calls"]), seconds * 1e3, row["bytes"] / 1e9, row["operations"] / 1e9, share])
+        return rows
+
+
+def run_steps(X: Any, Y: Any, k: int) -> None:
+    """The kinds of steps of an alternation of LEML, after one that compiles."""
+    rate, speed = measure_ceilings()
+    torch.cuda.empty_cache()
+    problem, fit = bind_timed(LEML(k, device="cuda"), X, Y)
+    trace(problem, fit, problem.make_solver("auto"), 1)
+    with Steps(get_backend("cuda")) as steps:
+        whole = trace(problem, fit, problem.make_solver("auto"), 1).seconds[-1]
+    header = ["step", "calls", "ms", "GB", "10⁹ operations", "% of a ceiling"]
+    report(f"LEML, k = {k}, one alternation, {1e3 * whole:.0f} ms with the events", header, steps.table(rate, speed))
 
 
 def find_tight(X: Any, Y: Any, fit: Fit, loss: str, limit: float) -> float:
@@ -424,6 +503,7 @@ def make_parts(options: argparse.Namespace) -> dict[str, Callable[[], None]]:
     return {
         "products": lambda: run_products(make_large()[0], k, beside_cpu=options.cpu),
         "leml": lambda: run_leml(*make_large(), k, options.reference, options.steps),
+        "steps": lambda: run_steps(*make_large(), k),
         "ml-20m": lambda: run_one_class(*make_shape("ml-20m"), 256, "squared", 20.0, 30),
         "bibtex": lambda: run_agreement("bibtex", 100),
         "eurlex": lambda: run_agreement("eurlex", 100),

@@ -700,6 +700,21 @@ DEVICE_METHODS = {
     "Tagger": Tagger(),
     "Tagger LEML": Tagger(LEML(2)),
 }
+
+
+@pytest.mark.parametrize("name", DEVICE_METHODS)
+def test_no_estimator_needs_a_gpu(name, monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    model = clone(DEVICE_METHODS[name])
+    part = getattr(model, "estimator", None) or model
+    X, Y = get_data(model)
+    part.set_params(device="cuda")
+    with pytest.raises(ValueError, match=r"device='cuda' needs an NVIDIA GPU .* finds no GPU; pass device='cpu'"):
+        model.fit(X, Y)
+    part.set_params(device="auto")
+    assert model.fit(X, Y).predict_topk(X, 2)[0].shape == (N, 2)
+
+
 USES = {
     "fit": lambda model: model.fit(*get_data(model)),
     "partial_fit": lambda model: model.partial_fit(*get_data(model)),
