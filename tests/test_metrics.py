@@ -741,7 +741,7 @@ def test_a_probe_finds_the_values_of_the_true_labels_whatever_is_missing(thinned
     probabilities = 1 / (1 + np.exp(1 - np.take_along_axis(scores, indices, axis=1)))
     found, held = {name: [] for name in values}, {name: [] for name in values}
     for seed in range(60):
-        cells = draw_cells(indices, probabilities, truth.shape[1], 600, seed)
+        cells = draw_cells(written, indices, probabilities, 600, seed)
         estimates = probed_metrics(written, scores, cells, truth[cells.rows, cells.labels])
         assert estimates.keys() == values.keys()
         for name, (value, low, high) in estimates.items():
@@ -756,6 +756,8 @@ def test_a_probe_of_no_ranked_cell_says_that_it_cannot_know():
     cells = ProbeCells(np.array([0]), np.array([1]), np.array([0.5]))
     found = probed_metrics([[1, 0]], [[1.0, 0.0]], cells, [False], ks=[1])
     assert found["P@1"][1:] == (0.0, 1.0)
+    with pytest.raises(ValueError, match="Y has unknown cells"):
+        probed_metrics([[1, NAN]], [[1.0, 0.0]], cells, [False])
 
 
 def test_deconvolution_finds_the_numbers_of_labels():

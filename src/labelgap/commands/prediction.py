@@ -31,7 +31,7 @@ from labelgap.inputs import (
 from labelgap.kernels.mapped import MappedMatrix, split_rows_evenly
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics.corrected import check_range, check_written
-from labelgap.metrics.probed import Estimate, ProbeCells, WrittenSums, add_probe, draw_cells
+from labelgap.metrics.probed import Estimate, ProbeCells, WrittenSums, add_probe, check_complete, draw_cells
 from labelgap.observations import Labels, as_labels
 from labelgap.persistence import read_header
 from labelgap.portable import without_markup
@@ -250,7 +250,7 @@ def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) 
     if name_values(model) == "score":
         raise WrongOption("--probe needs probabilities, and the model was not calibrated; fit it with --calibrate.")
     indices, _, probabilities = model.rank(data.X, min(PROBED_LABELS, model.n_labels_), meaning="true")
-    probe = draw_cells(indices, probabilities, model.n_labels_, size, seed)
+    probe = draw_cells(data.Y, indices, probabilities, size, seed)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
     order = np.random.default_rng(seed).permutation(len(probe.rows))
     cells = zip(*(part[order].tolist() for part in probe), strict=True)
@@ -269,6 +269,7 @@ def _evaluate_probe(
     model: Any, path: Path, X: Any, labels: Labels, ks: Sequence[int], totals: dict[str, Any]
 ) -> dict[str, Estimate]:
     """Return estimates for the true labels from the verdicts on a probe and the sums over the written labels."""
+    check_complete(labels)
     entries = read_verdicts(path, get_label_names(model), "chance")
     if not entries:
         raise ValueError(f"--verdicts {path} has no verdict; write accept or reject into the column verdict.")

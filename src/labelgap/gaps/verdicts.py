@@ -196,7 +196,7 @@ def draw_probe(suggestions: Suggestions, size: int, random_state: int | None = N
     True
     """
     p = suggestions.probabilities
-    chances = choose_chances(p, size, MIN_SPREAD)
+    chances = choose_chances(np.sqrt(np.maximum(p * (1 - p), MIN_SPREAD**2)), size)
     drawn = np.flatnonzero(np.random.default_rng(random_state).random(len(p)) < chances)
     return Probe(drawn, chances[drawn])
 

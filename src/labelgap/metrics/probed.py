@@ -11,19 +11,21 @@ does not tell: estimate them by :func:`labelgap.metrics.corrected_metrics`, with
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from labelgap.metrics.base import check_positive_integer
-from labelgap.metrics.batch import Batch
+from labelgap.metrics.batch import Batch, find_hits
 from labelgap.metrics.cell_metrics import F1
 from labelgap.metrics.corrected import STANDARD_ERRORS_95
+from labelgap.observations import Labels, as_labels
 from labelgap.observations.arguments import LabelsLike
 
-MIN_SPREAD = 0.03  # √(p (1 − p)) of cells that look certain: p may be wrong
+MIN_DIFFERENT = 1e-3  # chance that the true value of a cell differs from the written one: p may be wrong
+WRONG = 0.01  # the same, of written labels
 REST = 0.2  # share of a probe that is drawn beyond the ranked labels
 WRITTEN_SHARE = "share written"
 
@@ -55,19 +57,20 @@ class WrittenSums(NamedTuple):
 
 
 def draw_cells(
-    indices: NDArray, probabilities: NDArray, n_labels: int, size: int, random_state: int | None = None
+    Y: LabelsLike, indices: NDArray, probabilities: NDArray, size: int, random_state: int | None = None
 ) -> ProbeCells:
     """Draw cells of test rows for review: where a look tells most, but any cell may be drawn.
 
-    Four fifths are drawn in proportion to √(p (1 − p)) among the k best labels of each row, the rest among the other
-    labels with equal chances; each cell independently, ``size`` of them on average.
+    Four fifths are drawn among the k best labels of each row, in proportion to √p / rank, where p is the probability
+    that the written value is not the true one; cells of the first ranks count most in P@k. The others are drawn with
+    equal chances. Each cell is drawn independently, ``size`` of them on average.
 
     Parameters
     ----------
+    Y : array-like or sparse matrix of shape (n, L)
+        The written labels.
     indices, probabilities : ndarray of shape (n, k)
         The best labels of each row and the probability that they are true, as ``rank`` of an estimator returns them.
-    n_labels : int
-        The number of labels L.
     size : int
         The mean number of cells.
     random_state : int, optional
@@ -75,24 +78,27 @@ def draw_cells(
 
     Examples
     --------
-    >>> cells = draw_cells(np.array([[0, 1]] * 50), np.array([[0.9, 0.2]] * 50), n_labels=10, size=30, random_state=0)
+    >>> best, p = np.array([[0, 1]] * 50), np.array([[0.9, 0.2]] * 50)
+    >>> cells = draw_cells(np.zeros((50, 10)), best, p, size=30, random_state=0)
     >>> 15 <= len(cells.rows) <= 45, bool((cells.labels > 1).any())
     (True, True)
     """
     check_positive_integer("size", size)
-    rng, (n, k) = np.random.default_rng(random_state), indices.shape
+    rng, (n, k), labels = np.random.default_rng(random_state), indices.shape, as_labels(Y)
+    n_labels = labels.shape[1]
     n_rest = n * (n_labels - k)
-    chances = choose_chances(probabilities, size * (1 - REST) if n_rest else size, MIN_SPREAD)
+    different = np.maximum(np.where(find_hits(indices, labels.positives), WRONG, probabilities), MIN_DIFFERENT)
+    chances = choose_chances(np.sqrt(different) / np.arange(1, k + 1), size * (1 - REST) if n_rest else size)
     i, place = np.nonzero(rng.random((n, k)) < chances)
     if not n_rest:
         return ProbeCells(i, indices[i, place].astype(np.int64), chances[i, place])
     chance = min(size * REST / n_rest, 1.0)
     number = rng.choice(n_rest, rng.binomial(n_rest, chance), replace=False)
     rows, others = np.divmod(number, n_labels - k)
-    labels = _skip_labels(np.sort(indices[rows], axis=1), others)
+    further = _skip_labels(np.sort(indices[rows], axis=1), others)
     return ProbeCells(
         np.concatenate([i, rows]),
-        np.concatenate([indices[i, place], labels]).astype(np.int64),
+        np.concatenate([indices[i, place], further]).astype(np.int64),
         np.concatenate([chances[i, place], np.full(len(rows), chance)]),
     )
 
@@ -107,18 +113,17 @@ def _skip_labels(taken: NDArray, others: NDArray) -> NDArray[np.int64]:
     return others + (before <= others[:, None]).sum(axis=1)
 
 
-def choose_chances(probabilities: NDArray, size: float, least: float) -> NDArray[np.float64]:
-    """Return chances in proportion to √(p (1 − p)), at least to ``least``, and at most 1, that sum to ``size``.
+def choose_chances(weights: NDArray, size: float) -> NDArray[np.float64]:
+    """Return chances in proportion to weights above 0, at most 1, that sum to ``size`` or to the number of weights.
 
-    >>> choose_chances(np.array([0.5, 0.5, 0.9]), 1.3, 0.1).tolist()
-    [0.5, 0.5, 0.3]
+    >>> choose_chances(np.array([4.0, 4.0, 2.0]), 1.25).tolist()
+    [0.5, 0.5, 0.25]
     """
-    spread = np.sqrt(np.maximum(probabilities * (1 - probabilities), least**2))
-    low, high = 0.0, 1e9
+    low, high = 0.0, 1 / weights.min(initial=1.0)
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if np.minimum(middle * spread, 1.0).sum() < size else (low, middle)
-    return np.minimum(high * spread, 1.0)
+        low, high = (middle, high) if np.minimum(middle * weights, 1.0).sum() < size else (low, middle)
+    return np.minimum(high * weights, 1.0)
 
 
 def probed_metrics(
@@ -152,6 +157,7 @@ def probed_metrics(
     """
     scores = np.asarray(scores, np.float64)
     batch = Batch(Y, scores)
+    check_complete(batch.labels)
     ranking = batch.ranking(max(ks))
     hits, predicted, positives, _ = F1("micro")._statistics(batch).sum(axis=1).tolist()
     hits_at = {k: float(ranking.first(k).hits.sum()) for k in ks}
@@ -160,6 +166,12 @@ def probed_metrics(
     same = ranking.indices[probe.rows] == probe.labels[:, None]
     places = np.where(same.any(axis=1), same.argmax(axis=1), max(ks))
     return add_probe(sums, probe, np.asarray(true, bool), written, places, scores[probe.rows, probe.labels] > 0)
+
+
+def check_complete(labels: Labels) -> None:
+    """Raise ValueError if labels have unknown cells."""
+    if not labels.complete:
+        raise ValueError("Y has unknown cells, which a probe does not take; pass 0 for labels that are not written.")
 
 
 def add_probe(
@@ -173,18 +185,19 @@ def add_probe(
     """Return the estimates from the sums of the written labels and, for each cell of the probe, what is known of it.
 
     ``places`` is how many labels of the row rank before the cell. The variance of an estimate is, to first order, the
-    sum over the probe of (1 − π) (g (t − y) / π)², where g is its change with the cell; one more cell that differs,
-    where that matters most, is added, since a probe without a difference would otherwise be certain.
+    sum over the probe of (1 − π) (g (t − y) / π)², where g is its change with the cell; one more cell that differs is
+    added, since a probe without a difference would otherwise be certain: an average one for P@k, that of the largest
+    effect for figures of all cells, of which a few from beyond the ranked labels count much.
     """
     weights, changes = 1 / probe.chances, true.astype(np.float64) - written
 
     def correct(written_sum: float, coefficients: NDArray) -> float:
         return written_sum + float((coefficients * changes * weights).sum())
 
-    def bound(value: float, coefficients: NDArray) -> Estimate:
+    def bound(value: float, coefficients: NDArray, one_more: Callable[[NDArray], float]) -> Estimate:
         steps = (1 - probe.chances) * (coefficients * weights) ** 2
-        variance = float((steps * changes**2).sum() + steps.max(initial=0.0))
         reviewed = bool((coefficients != 0).any())  # else nothing is known
+        variance = float((steps * changes**2).sum() + (one_more(steps[coefficients != 0]) if reviewed else 0.0))
         half_width = STANDARD_ERRORS_95 * np.sqrt(variance) if reviewed and np.isfinite(value) else 1.0
         low, value, high = np.clip([value - half_width, value, value + half_width], 0.0, 1.0).tolist()
         return Estimate(value, *((low, high) if reviewed else (0.0, 1.0)))
@@ -192,12 +205,12 @@ def add_probe(
     result = {}
     for k, hits in sums.hits_at.items():
         coefficients = (places < k) / (k * max(sums.n_rows, 1))
-        result[f"P@{k}"] = bound(correct(hits / (k * max(sums.n_rows, 1)), coefficients), coefficients)
+        result[f"P@{k}"] = bound(correct(hits / (k * max(sums.n_rows, 1)), coefficients), coefficients, np.mean)
     ones = np.ones(len(true))
     n_true, n_hits = max(correct(sums.n_written, ones), 0.0), max(correct(sums.n_hits, ones * predicted), 0.0)
     size = max(sums.n_predicted + n_true, 1.0)
-    result["micro F1"] = bound(2 * n_hits / size, (2 * predicted - 2 * n_hits / size) / size)
+    result["micro F1"] = bound(2 * n_hits / size, (2 * predicted - 2 * n_hits / size) / size, np.max)
     n_kept = correct(sums.n_written, ones * written)
     share = n_kept / max(n_true, 1.0)
-    result[WRITTEN_SHARE] = bound(share, (written - share) / max(n_true, 1.0))
+    result[WRITTEN_SHARE] = bound(share, (written - share) / max(n_true, 1.0), np.max)
     return result

@@ -40,6 +40,7 @@ SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
 LATE = "skipped: it would exceed the budget"
 PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
+MIN_SHARE, MIN_SHARE_OF_SEARCH = 0.05, 0.15  # of the budget that must be left; a search has to end what it has begun
 SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
 WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
 MIN_GAIN = 1e-3  # relative, of a further member
@@ -570,7 +571,7 @@ class MemberSearch:
     def _search_one_class(self, candidate: Candidate) -> Scored | str:
         """Search on the folds; the chosen parameters have scores of held-out rows, and a model of all rows."""
         left = self._seconds_left()
-        if left < 0.05 * (self.deadline - self.began):
+        if left < MIN_SHARE_OF_SEARCH * (self.deadline - self.began):
             return LATE
         search = clone(candidate.estimator).set_params(budget=SEARCH_SHARE * left, hold_out=self.folds)
         with scope(candidate.name):
@@ -584,7 +585,7 @@ class MemberSearch:
 
         The first fit also compiles what is not compiled yet; if it promises enough time, there is no second one.
         """
-        if self._seconds_left() < 0.05 * (self.deadline - self.began):
+        if self._seconds_left() < MIN_SHARE * (self.deadline - self.began):
             return LATE
         if len(self.labels) <= MIN_PROBE_ROWS:
             return ""
