@@ -7,6 +7,7 @@ training data, except the last columns of ``frequency``, ``yeast`` and ``missing
 ``frequency``: ml-100k with penalties α (count / mean count)^ν of users and items, as Rendle et al. 2022 propose.
 ``ceiling``: ml-100k, the best that any point of a coarser grid and any alternation give on the test part itself.
 ``grid``: ml-100k, every point of the paper's grid on two held-out parts and the best ones on five, beside the search.
+``sizes``: Eurlex, SQ-wSQ with as many training rows as at hand and as in the paper.
 ``nystroem``: Delicious with Nyström features: lengths of rows, widths of the kernel, landmarks and penalties.
 ``yeast``: MC-1 and MC-b with μ chosen by label error and by imputation error, one draw of known cells.
 ``errors``: emotions and yeast, both errors of MC-1 and MC-b at the hidden cells for each μ, one draw.
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,7 +36,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold, train_test_split
 from sklearn.pipeline import Pipeline
 
-from benchmarks.common import show
+from benchmarks.common import normalised, show
 from labelgap import MC1, FastXML, LabelKNN, MCb, OneClassMF, load_dataset
 from labelgap.datasets import load_interactions
 from labelgap.estimators import EMImputer, KMeansNystroem
@@ -42,11 +44,12 @@ from labelgap.metrics import evaluate, imputation_error, standard_metrics
 from labelgap.model_selection import MC1CV, MCbCV, score_batches
 from labelgap.model_selection.one_class_cv import ALPHAS as ALL_ALPHAS
 from labelgap.observations import as_labels, hold_out_positives
-from labelgap_papers import RunOptions, Setting
+from labelgap_papers import RunOptions, Setting, list_experiments
+from labelgap_papers.journal import Journal, Key
 from labelgap_papers.mc_tables import PUBLISHED_EM, PUBLISHED_LOOP
 from labelgap_papers.one_class_tables import FORMS, MAX_ALTERNATIONS
 from labelgap_papers.paper_methods import Task
-from labelgap_papers.study import Study
+from labelgap_papers.study import Study, normalize_setting
 from labelgap_papers.trials import CELL_SOURCES, format_synthetic_name
 
 DEPTHS = (1, 3, 5)
@@ -76,7 +79,7 @@ def scale_by_count(positives: sp.csr_array, axis: int, weight: float, power: flo
 
 def recommend(train: Any, test: Any, weight: float, alpha: float, power: float, max_iter: int) -> list[float]:
     """Return the precision of SQ-wSQ with penalties by frequency."""
-    penalties = {
+    penalties: dict[str, Any] = {
         name: alpha * scale_by_count(train, axis, weight, power) for name, axis in (("alpha", 1), ("alpha_labels", 0))
     }
     if power == 0:
@@ -186,6 +189,32 @@ def ceiling() -> None:
         ("method", "split", *(f"{n}@{k}" for n in ("P", "nDCG") for k in range(1, 6))),
         rows,
     )
+
+
+# --- the paper's sizes ----------------------------------------------------------------------------------------------
+
+RESULTS = Path("docs/results/measurements.jsonl")
+SIZES = (15_539, 17_413)  # training rows of the files at hand and of the paper, of 19,348
+
+
+def sizes() -> None:
+    """Print P@k of SQ-wSQ on random splits of Eurlex of two sizes, with the parameters chosen on the given split."""
+    number = next(
+        n
+        for n in list_experiments()["one_class/table-supp-3"].numbers
+        if (n.setting.dataset, n.setting.method) == ("eurlex", "SQ-wSQ")
+    )
+    params = Journal(RESULTS).entries[Key(normalize_setting(number.setting), 0)].measurements[0].params
+    data, *features = normalised("eurlex")
+    form, rows = FORMS["SQ-wSQ"], []
+    X, Y = (sp.vstack(parts, format="csr") for parts in (features, (data.Y_train, data.Y_test)))
+    for seed, size in product(range(N_SEEDS), SIZES):
+        train, test = np.split(np.random.RandomState(seed).permutation(X.shape[0]), [size])
+        fixed = form.fixed_params(Task(X[train], as_labels(Y[train]), number.setting.k or 0, form.loss, seed))
+        model = OneClassMF(**fixed, **params, tol=0.0).fit(X[train], Y[train])
+        rows.append((seed, size, *measure(score_batches(model, X[test], as_labels(Y[test]), max(DEPTHS)))))
+        print(rows[-1], flush=True)
+    show("eurlex, SQ-wSQ, random splits", ("seed", "training rows", "P@1", "P@3", "P@5"), rows)
 
 
 # --- Nyström features -----------------------------------------------------------------------------------------------
@@ -349,6 +378,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "frequency": frequency,
     "grid": grid,
     "ceiling": ceiling,
+    "sizes": sizes,
     "nystroem": nystroem,
     "fastxml": fastxml,
     "yeast": yeast,
