@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from benchmarks.common import normalised, show
 from benchmarks.shapes import SHAPES, make_shape
@@ -38,17 +40,19 @@ from labelgap.observations import as_labels
 from labelgap.runtime import threads
 from labelgap.solvers import Direct, Fit, alternate
 
+BEGIN = time.perf_counter()
 REFERENCE_STEPS = 40
 N_AMAZON_TEST = 153_025
 
 # The parts of ``all``, the most important ones first: their options and seconds.
 PLAN = {
-    "leml": (["--steps", "5"], 60),
+    "leml": (["--steps", "5"], 80),
     "one-class": (["--limit", "20", "--tight", "18"], 60),
-    "products": ([], 25),
-    "ml-20m": ([], 25),
+    "products": ([], 20),
+    "ml-20m": ([], 20),
     "streamed": ([], 30),
-    "tests": ([], 45),
+    "steps": ([], 20),
+    "tests": ([], 60),
     "sleec-topk": ([], 90),
 }
 # Tests that run on the GPU, in parallel: files and the names that select tests.
@@ -188,22 +192,103 @@ def run_leml(X: Any, Y: Any, k: int, reference_steps: int, steps: list[int]) -> 
     problem, fit = bind_timed(LEML(k, device="cuda"), X, Y)
     backend = get_backend("cuda")
     trace(problem, fit, Direct(0.0, 1), 1)  # compiles, and makes the transposes
-    rows: list[tuple[Any, str, Trace]] = []
-    for count in steps:
-        rows.append((count, "bfloat16", trace(problem, fit, Direct(0.0, count), 5).without_factors()))
-    default = trace(problem, fit, problem.make_solver("auto"), 5).without_factors()
-    rows.append(("default", "bfloat16", default))
+    runs: list[tuple[Any, str, Trace]] = []
+
+    def measure(count: Any, solver: Any) -> None:
+        kind = "bfloat16" if backend.rounds else "float32"
+        runs.append((count, kind, trace(problem, fit, solver, 5).without_factors()))
+        print(*runs[-1][:2], *(f"{s:.3f} s {F:.7g}" for s, F in zip(runs[-1][2].seconds, runs[-1][2].fit.history)))
+        sys.stdout.flush()
+
+    measure("default", problem.make_solver("auto"))
     backend.rounds = False
     if reference_steps:
-        rows.append((reference_steps, "float32", trace(problem, fit, Direct(0.0, reference_steps), 5)))
+        measure(reference_steps, Direct(0.0, reference_steps))
     backend.rounds = True
-    best = rows[-1][2].fit.history[-1]
+    best = runs[-1][2].fit.history[-1]
+    for count in steps:
+        measure(count, Direct(0.0, count))
     table = [
         [count, kind, run.seconds[-1], run.fit.history[-1], 100 * (run.fit.history[-1] / best - 1), run.peak]
-        for count, kind, run in rows
+        for count, kind, run in runs
     ]
     report(f"LEML, k = {k}, 5 alternations", ["CG steps", "products", "s", "F", "% above", "GiB"], table)
-    print("history", default.fit.history, [round(s, 3) for s in default.seconds])
+
+
+class Steps(TorchDispatchMode):
+    """Counts the bytes and operations of a block by the kind of step, and times them.
+
+    Bytes are those of all arguments and results; those of sparse products are counted as by :func:`count_bytes`.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        super().__init__()
+        self.counts: dict[str, dict[str, float]] = {}
+        self._events: list[tuple[str, Any, Any]] = []
+        self._backend, self._multiply, self._inside = backend, backend._multiply, False
+
+    def __enter__(self) -> Any:
+        self._backend._multiply = self._multiply_and_count
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        del self._backend._multiply
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name, kwargs = function.overloadpacket.__name__, kwargs or {}
+        if self._inside or function.is_view:
+            return function(*args, **kwargs)
+        dense = name in ("mm", "addmm")
+        kind = "dense products" if dense else "decompositions" if "linalg" in name else "elementwise, sums"
+        result = self._measure(kind, lambda: function(*args, **kwargs))
+        tensors = [part for part in tree_leaves((args, kwargs, result)) if isinstance(part, torch.Tensor)]
+        self.counts[kind]["bytes"] += sum(part.nbytes for part in tensors)
+        if dense:
+            self.counts[kind]["operations"] += 2.0 * result.numel() * args[-1].shape[0]
+        return result
+
+    def _multiply_and_count(self, A: Any, data: Any, B: Any) -> Any:
+        kind = f"sparse products, {str(B.dtype).removeprefix('torch.')}"
+        self._inside = True
+        result = self._measure(kind, lambda: self._multiply(A, data, B))
+        self.counts[kind]["bytes"] += count_bytes(A, B.shape[1], B.element_size())
+        self.counts[kind]["operations"] += 2.0 * A.nnz * B.shape[1]
+        self._inside = False
+        return result
+
+    def _measure(self, kind: str, work: Callable[[], Any]) -> Any:
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        result = work()
+        last.record()
+        self._events.append((kind, first, last))
+        row = self.counts.setdefault(kind, dict.fromkeys(("calls", "bytes", "operations"), 0.0))
+        row["calls"] += 1
+        return result
+
+    def table(self, rate: float, speed: float) -> list[list[Any]]:
+        """Return a row for each kind: calls, ms, GB, billions of operations, and the share of the nearer ceiling."""
+        torch.cuda.synchronize()
+        rows = []
+        for kind, row in self.counts.items():
+            seconds = sum(first.elapsed_time(last) for own, first, last in self._events if own == kind) / 1e3
+            least = max(row["bytes"] / rate, row["operations"] / speed)
+            share = 100 * least / seconds
+            rows.append([kind, int(row["calls"]), seconds * 1e3, row["bytes"] / 1e9, row["operations"] / 1e9, share])
+        return rows
+
+
+def run_steps(X: Any, Y: Any, k: int) -> None:
+    """The kinds of steps of an alternation of LEML, after one that compiles."""
+    rate, speed = measure_ceilings()
+    torch.cuda.empty_cache()
+    problem, fit = bind_timed(LEML(k, device="cuda"), X, Y)
+    trace(problem, fit, problem.make_solver("auto"), 1)
+    with Steps(get_backend("cuda")) as steps:
+        whole = trace(problem, fit, problem.make_solver("auto"), 1).seconds[-1]
+    header = ["step", "calls", "ms", "GB", "10⁹ operations", "% of a ceiling"]
+    report(f"LEML, k = {k}, one alternation, {1e3 * whole:.0f} ms with the events", header, steps.table(rate, speed))
 
 
 def find_tight(X: Any, Y: Any, fit: Fit, loss: str, limit: float) -> float:
@@ -373,10 +458,10 @@ def run_tests() -> None:
         raise SystemExit("some tests failed")
 
 
-def run_plan(budget: float) -> None:
-    """Run the parts of ``PLAN``; their processes start together and wait for their turn."""
+def run_plan(names: list[str], budget: float) -> None:
+    """Run the parts of ``PLAN`` or those that are named; their processes start together and wait for their turn."""
     begin = time.perf_counter()
-    commands = {name: [sys.executable, "-m", "benchmarks.gpu", name, *PLAN[name][0], "--wait"] for name in PLAN}
+    commands = {name: [sys.executable, "-m", "benchmarks.gpu", name, *PLAN[name][0], "--wait"] for name in names}
     runs = {name: subprocess.Popen(command, stdin=subprocess.PIPE) for name, command in commands.items()}
     ended = {}
     try:
@@ -418,6 +503,7 @@ def make_parts(options: argparse.Namespace) -> dict[str, Callable[[], None]]:
     return {
         "products": lambda: run_products(make_large()[0], k, beside_cpu=options.cpu),
         "leml": lambda: run_leml(*make_large(), k, options.reference, options.steps),
+        "steps": lambda: run_steps(*make_large(), k),
         "ml-20m": lambda: run_one_class(*make_shape("ml-20m"), 256, "squared", 20.0, 30),
         "bibtex": lambda: run_agreement("bibtex", 100),
         "eurlex": lambda: run_agreement("eurlex", 100),
@@ -434,7 +520,7 @@ def make_parts(options: argparse.Namespace) -> dict[str, Callable[[], None]]:
 def main() -> None:
     """Run the chosen parts; if one fails, the others still run."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("parts", nargs="+", help="all, for the parts of PLAN, or names as in make_parts")
+    parser.add_argument("parts", nargs="+", help="names as in make_parts; after all, those of PLAN")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="wikipedia")
     parser.add_argument("-k", type=int, default=500)
     parser.add_argument("--steps", type=int, nargs="*", default=[3, 5, 8])
@@ -446,8 +532,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=300.0, help="seconds of all parts")
     parser.add_argument("--wait", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.parts == ["all"]:
-        run_plan(options.budget)
+    if options.parts[0] == "all":
+        run_plan(options.parts[1:] or list(PLAN), options.budget)
         return
     parts = make_parts(options)
     unknown = set(options.parts) - set(parts)
@@ -459,6 +545,7 @@ def main() -> None:
         torch.zeros(1, device="cuda")
         if not sys.stdin.readline():
             return
+        print(f"ready {time.perf_counter() - BEGIN:.1f} s after its start", flush=True)
     failed = []
     with threads(None):
         for name in options.parts:

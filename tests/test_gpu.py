@@ -419,6 +419,97 @@ def test_the_command_line_sets_the_device(tmp_path, monkeypatch):
     assert load(tmp_path / "model").predict(["a red apple"]).shape == (1, 2)
 
 
+class FullBackend:
+    """A backend whose GPU is full from a given call on; without one it counts calls."""
+
+    def __init__(self):
+        self._inner, self.calls, self.last = make_backend(), 0, float("inf")
+
+    def __getattr__(self, name):
+        value = getattr(self._inner, name)
+        return self._limit(value) if callable(value) and name != "torch" else value
+
+    def _limit(self, function):
+        def limited(*arguments, **options):
+            import torch
+
+            self.calls += 1
+            if self.calls > self.last:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+            return function(*arguments, **options)
+
+        return limited
+
+
+def write_posts(path):
+    path.write_text("text,tags\n" + "red apple,fruit\ngreen pear,fruit\nblue car,vehicle\n" * 30)
+    return str(path)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A saved tagger, and its posts; more rows than are predicted without a GPU."""
+    posts = write_posts(tmp_path / "posts.csv")
+    Tagger(LEML(1, random_state=0, device="cpu")).fit(
+        ["red apple", "green pear", "blue car"] * 30, [[1, 0], [1, 0], [0, 1]] * 30
+    ).save(tmp_path / "model")
+    return str(tmp_path / "model"), posts
+
+
+COMMANDS = {
+    "fit": lambda model, posts, new: ["fit", posts, "--text", "text", "--tags", "tags", "--output", new],
+    "fit a method": lambda *paths: [*COMMANDS["fit"](*paths), "--method", "LEML", "--n-components", "1"],
+    "predict": lambda model, posts, new: ["predict", posts, "--model", model, "--output", new],
+    "audit": lambda model, posts, new: ["audit", posts, "--model", model, "--folds", "2", "--output", new],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_gpu_is_one_line_of_a_command(command, saved, tmp_path, monkeypatch):
+    backend = FullBackend()
+    monkeypatch.setitem(BACKENDS, "auto", lambda: backend)
+    new = tmp_path / ("new.csv" if command in ("predict", "audit") else "new")
+    arguments = COMMANDS[command](*saved, str(new))
+    backend.last = 0
+    run = CliRunner().invoke(app, arguments)
+    assert (run.exit_code, backend.calls > 0) == (1, True), run.output
+    (line,) = (line for line in run.output.splitlines() if "memory" in line)
+    assert line.startswith("labelgap: ")
+    assert "pass fewer rows or device='cpu'" in " ".join(run.output.split())
+    assert not new.exists()
+    backend.last = float("inf")
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 0, run.output
+    assert new.exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "serve"])
+def test_commands_without_a_gpu(command, saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    model, posts = saved
+    arguments = {"serve": ["serve", model, "--device", "cuda"]}.get(command)
+    arguments = arguments or [*COMMANDS["fit a method"](model, posts, str(tmp_path / "new")), "--device", "cuda"]
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 1
+    assert "device='cuda' needs an NVIDIA GPU" in " ".join(run.output.split())
+    assert "Traceback" not in run.output
+
+
+def test_a_service_answers_after_a_full_gpu(saved, monkeypatch):
+    """The answer to a request that is too large says so, and the next request gets its predictions."""
+    serve = pytest.importorskip("test_serve")
+    backend = FullBackend()
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    models = serve.open_models([saved[0]], device="torch")
+    with serve.client_of(serve.create_app(models, settings=serve.LOCAL)) as client:
+        backend.last = backend.calls
+        for route, body in (("predict", {}), ("complete", {"known": [{}] * 90})):
+            message = serve.problem(serve.post(client, f"model/{route}", texts=["red apple"] * 90, **body), 503)
+            assert "pass fewer rows" in message
+        backend.last = float("inf")
+        assert len(serve.ok(client, "model/predict", texts=["red apple"] * 90)["predictions"]) == 90
+
+
 # --- functions of the backend ---------------------------------------------------------------------------------------
 
 
@@ -604,11 +695,26 @@ DEVICE_METHODS = {
     "SLEEC": SLEEC(3, n_clusters=2, n_learners=1, n_neighbors_embed=5),
     "BinaryRelevance": BinaryRelevance(),
     "BinaryRelevance squared": BinaryRelevance(loss="squared"),
-    "MC1": MC1(),
-    "MCb": MCb(),
+    "MC1": MC1(mu=0.1, tol=0.1),
+    "MCb": MCb(mu=0.1, tol=0.1),
     "Tagger": Tagger(),
     "Tagger LEML": Tagger(LEML(2)),
 }
+
+
+@pytest.mark.parametrize("name", DEVICE_METHODS)
+def test_no_estimator_needs_a_gpu(name, monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    model = clone(DEVICE_METHODS[name])
+    part = getattr(model, "estimator", None) or model
+    X, Y = get_data(model)
+    part.set_params(device="cuda")
+    with pytest.raises(ValueError, match=r"device='cuda' needs an NVIDIA GPU .* finds no GPU; pass device='cpu'"):
+        model.fit(X, Y)
+    part.set_params(device="auto")
+    assert model.fit(X, Y).predict_topk(X, 2)[0].shape == (N, 2)
+
+
 USES = {
     "fit": lambda model: model.fit(*get_data(model)),
     "partial_fit": lambda model: model.partial_fit(*get_data(model)),
@@ -626,28 +732,6 @@ USES = {
 
 def get_data(model):
     return (TEXTS, DATA.Y) if isinstance(model, Tagger) else (DATA.X, DATA.Y)
-
-
-class FullBackend:
-    """A backend whose GPU is full from a given call on; without one it counts calls."""
-
-    def __init__(self):
-        self._inner, self.calls, self.last = make_backend(), 0, float("inf")
-
-    def __getattr__(self, name):
-        value = getattr(self._inner, name)
-        return self._limit(value) if callable(value) and name != "torch" else value
-
-    def _limit(self, function):
-        def limited(*arguments, **options):
-            import torch
-
-            self.calls += 1
-            if self.calls > self.last:
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
-            return function(*arguments, **options)
-
-        return limited
 
 
 @pytest.mark.parametrize("use", USES)

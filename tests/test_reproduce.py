@@ -240,6 +240,18 @@ def test_five_alternations_are_five(monkeypatch, only_bibtex, tiny):
     assert rows[0].ours == numbers[0].seconds
 
 
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_method_gets_rows_of_length_one_or_as_they_are(monkeypatch, only_bibtex, tiny, scaled):
+    data, found = replace(tiny, X_train=3 * tiny.X_train, name="bibtex"), []
+    monkeypatch.setattr(study, "load_dataset", lambda name: data)
+    real = paper_methods.METHODS["LEML"]
+    spy = real._replace(fit=lambda task: found.append(task.X) or real.fit(task), scaled=scaled)
+    monkeypatch.setitem(paper_methods.METHODS, "LEML", spy)
+    study.Study(RunOptions()).measure(Setting("bibtex", "LEML", "squared", k=2), 0)
+    lengths, expected = (np.linalg.norm(X, axis=1) for X in (found[0], data.X_train))
+    np.testing.assert_allclose(lengths, np.sign(expected) if scaled else expected, rtol=1e-6)
+
+
 def test_command_prints_and_writes(tmp_path, only_bibtex):
     target, picture = tmp_path / "rows.json", tmp_path / "rows.png"
     result = reproduce(
@@ -384,12 +396,12 @@ def test_settings_that_count_empty_rows_otherwise_share_a_fit(monkeypatch, count
 def test_numbers_that_are_missed_are_shown_on_random_splits(tmp_path, counted):
     arguments = (*ALL, "--folder", tmp_path)
     assert reproduce(*arguments).exit_code == 0
-    assert "random split" not in (tmp_path / "README.md").read_text()
+    assert "2 random splits:" not in (tmp_path / "README.md").read_text()
     assert reproduce(*arguments, "--random-splits", "--seeds", 2).exit_code == 0
     assert len(counted) == 4 + 2 * 4
     lines = [line for line in (tmp_path / "README.md").read_text().splitlines() if "| leml/table-12 |" in line]
     assert "| 84 | 4 |  | " in lines[0]
-    assert "on 2 random splits of the same sizes, " in (tmp_path / "README.md").read_text()
+    assert " (2 random splits: " in (tmp_path / "README.md").read_text()
 
 
 def test_fits_of_older_code_count_and_are_marked(tmp_path, monkeypatch, counted):

@@ -54,14 +54,16 @@ class MethodFit(NamedTuple):
 class PaperMethod(NamedTuple):
     """A fit function, whether its result depends on the rank k, and the fit whose parameters it reuses.
 
-    That is the fit of the method ``params_of``, or with all labels known that of the rank ``params_ratio`` · L if the
-    rank is larger: the best penalty hardly depends on the rank, and a search at a large rank takes long.
+    Rows have length one, unless ``scaled`` is False: then they are as in the files of the dataset. The reused
+    parameters are those of the method ``params_of``, or with all labels known those of the rank ``params_ratio`` · L
+    if the rank is larger: the best penalty hardly depends on the rank, and a search at a large rank takes long.
     """
 
     fit: Callable[[Task], MethodFit]
     ranked: bool
     params_of: str | None = None
     params_ratio: float | None = None
+    scaled: bool = True
 
     def find_source(self, setting: Setting) -> Setting | None:
         """Return the setting whose parameters are those of another setting of this method; None if it has its own.
@@ -81,7 +83,12 @@ METHODS: dict[str, PaperMethod] = {}
 
 
 def register_method(
-    name: str, *, ranked: bool = True, params_of: str | None = None, params_ratio: float | None = None
+    name: str,
+    *,
+    ranked: bool = True,
+    params_of: str | None = None,
+    params_ratio: float | None = None,
+    scaled: bool = True,
 ) -> Callable[[Callable[[Task], MethodFit]], Callable]:
     """Register the decorated function as the fit function of a method.
 
@@ -95,7 +102,7 @@ def register_method(
     """
 
     def register(fit: Callable[[Task], MethodFit]) -> Callable[[Task], MethodFit]:
-        METHODS[name] = PaperMethod(fit, ranked, params_of, params_ratio)
+        METHODS[name] = PaperMethod(fit, ranked, params_of, params_ratio, scaled)
         return fit
 
     return register
@@ -154,6 +161,7 @@ WSABIE_ALPHAS = [0.0, 0.03, 0.1]
 LPSR_CLUSTERS = 32
 LPSR_NEAREST = 2
 FASTXML_TREES = 50
+FASTXML_ALPHA = 1.0
 
 
 @register_method("LEML", params_ratio=0.2)
@@ -232,16 +240,13 @@ def fit_lpsr(task: Task) -> MethodFit:
     return fit_on_all(LPSR(random_state=task.seed), params, task)
 
 
-@register_method("FastXML", ranked=False)
-def fit_fastxml(task: Task) -> MethodFit:
-    """Fit FastXML with the number of trees, rows per leaf and the constant feature that are published (50, 10 and 1).
+def _fit_forest(n_trees: int, task: Task) -> MethodFit:
+    """Fit the first trees of a forest with the published parameters: C_δ = 1, 10 rows per leaf, a constant feature.
 
-    The published C_δ = 1 is for rows of any length; rows of length one have the estimator's own α = ½.
+    C_δ is for rows as they are, of any length.
     """
-    return fit_on_all(FastXML(FASTXML_TREES, random_state=task.seed), {}, task)
+    return fit_on_all(FastXML(n_trees, alpha=FASTXML_ALPHA, random_state=task.seed), {}, task)
 
 
-@register_method("FastXML-1", ranked=False)
-def fit_fastxml_tree(task: Task) -> MethodFit:
-    """Fit the first tree of the forest."""
-    return fit_on_all(FastXML(1, random_state=task.seed), {}, task)
+register_method("FastXML", ranked=False, scaled=False)(partial(_fit_forest, FASTXML_TREES))
+register_method("FastXML-1", ranked=False, scaled=False)(partial(_fit_forest, 1))

@@ -59,16 +59,19 @@ class Study:
     log: Callable[[str], None] = lambda line: None
     journal: Journal = field(default_factory=Journal)
     unavailable: dict[str, str] = field(default_factory=dict)
-    _datasets: dict[str, Dataset | Interactions | CellSource] = field(default_factory=dict)
+    _datasets: dict[tuple[str, bool], Dataset | Interactions | CellSource] = field(default_factory=dict)
 
-    def dataset(self, name: str) -> Dataset | Interactions | CellSource | None:
-        """Return a dataset with rows of length one, ratings, or a source of hidden cells; None if unavailable."""
-        if name not in self._datasets and name not in self.unavailable:
+    def dataset(self, name: str, scaled: bool = True) -> Dataset | Interactions | CellSource | None:
+        """Return a dataset, ratings, or a source of hidden cells; None if unavailable.
+
+        The rows of a dataset have length one if ``scaled``.
+        """
+        if (name, scaled) not in self._datasets and name not in self.unavailable:
             try:
-                self._datasets[name] = _load(name)
+                self._datasets[name, scaled] = _load(name, scaled)
             except (OSError, ValueError) as error:
                 self.unavailable[name] = str(error)
-        return self._datasets.get(name)
+        return self._datasets.get((name, scaled))
 
     def compare(self, experiment: str, number: PublishedNumber) -> TableRow | None:
         """Return a published number next to ours; None if the dataset is unavailable."""
@@ -142,7 +145,7 @@ class Study:
         return measurements
 
     def _fit(self, setting: Setting, seed: int, tuned_params: dict[str, Any]) -> tuple[Trial | CellTrial, MethodFit]:
-        data = self.dataset(setting.dataset)
+        data = self.dataset(setting.dataset, METHODS[setting.method].scaled)
         assert data is not None
         self.log(f"{setting}, seed {seed} …")
         trial = make_trial(data, setting, seed)
@@ -222,7 +225,7 @@ class Replay(Study):
     It needs no datasets.
     """
 
-    def dataset(self, name: str) -> Dataset | Interactions | CellSource | None:
+    def dataset(self, name: str, scaled: bool = True) -> Dataset | Interactions | CellSource | None:
         """Return a source that is never drawn from."""
         return CellSource(lambda observed, seed: _raise_no_data(name))
 
@@ -287,7 +290,7 @@ def _list_published_settings() -> frozenset[Setting]:
     return frozenset(normalize_setting(number.setting) for number in numbers)
 
 
-def _load(name: str) -> Dataset | Interactions | CellSource:
+def _load(name: str, scaled: bool) -> Dataset | Interactions | CellSource:
     if name in CELL_SOURCES:
         return CELL_SOURCES[name]()
     if name in INTERACTIONS:
@@ -295,6 +298,8 @@ def _load(name: str) -> Dataset | Interactions | CellSource:
     data = load_dataset(name)
     if data.X_test is None:
         raise ValueError(f"The dataset {data.name!r} was loaded without its split; the tables need its own files.")
+    if not scaled:
+        return data
     features: dict[str, Any] = {"X_train": normalize(data.X_train), "X_test": normalize(data.X_test)}
     return replace(data, **features)
 

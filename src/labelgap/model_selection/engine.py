@@ -40,7 +40,6 @@ INPUT_ATTRIBUTES = ("container_", "n_labels_", "n_features_in_", "feature_names_
 PENALTIES = {"alpha", "alpha_labels", "graph_alpha", "label_graph_alpha"}  # which do not change the first factors
 # A first round on a sub-sample of less than half of the rows; with fewer than 5,000 the order of candidates is noise.
 MIN_FIRST_ROUND_ROWS, FIRST_ROUND_SHARE = 5_000, 0.125
-FIRST_ROUND_MARGIN = 0.1  # relative: fewer rows shift the best penalty by a step or two
 clock = time.perf_counter
 Estimator = TypeVar("Estimator")
 
@@ -193,13 +192,14 @@ class Search:
         if not np.isfinite(self._regrets().min()):
             raise ValueError(message)
 
-    def list_promising(self, margin: float = FIRST_ROUND_MARGIN) -> list[int]:
+    def list_promising(self) -> list[int]:
         """Return the places in the table of the candidates that could win on more rows, best first.
 
-        Those are the candidates whose regret is at most ``margin`` above the best one's, and those without a score.
+        Those are the candidates that are not clearly worse than the best one, and those without a score. On Mediamill
+        and Delicious the best candidate on all rows is at most 1.4 % behind on 2,500 or 5,000 of them.
         """
         regrets = self._regrets()
-        hopeless = np.isfinite(regrets) & (regrets > regrets.min() + margin)
+        hopeless = np.isfinite(regrets) & (regrets > regrets.min() + MIN_CLEAR_REGRET)
         return [place for place in np.argsort(regrets, kind="stable").tolist() if not hopeless[place]]
 
     def add_dropped(self, first: Search) -> None:

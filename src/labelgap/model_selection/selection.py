@@ -131,7 +131,7 @@ def select(
     search with a time budget, with warm starts or without a grid, see :func:`tune`.
 
     With 10,000 training rows or more, all candidates are first fitted on an eighth of them, at least 5,000. Those
-    whose scores are then worse than the best one's by more than 10 % are not fitted on all rows; their scores in the
+    whose scores are then worse than the best one's by more than 3 % are not fitted on all rows; their scores in the
     table are the differences there, added to the best one's score.
 
     Parameters
