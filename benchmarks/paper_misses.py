@@ -1,12 +1,17 @@
 """Experiments behind the reasons for published numbers that are not reached (docs/results/README.md).
 
 Run as ``python -m benchmarks.paper_misses [PART …]``. Everything is chosen and measured on held-out parts of the
-training data, except the last columns of ``frequency``, ``yeast`` and ``missing``.
+training data, except the last columns of ``frequency``, ``yeast`` and ``missing``, and ``ceiling``, ``draws`` and
+``errors``, which choose nothing.
 
 ``frequency``: ml-100k with penalties α (count / mean count)^ν of users and items, as Rendle et al. 2022 propose.
+``ceiling``: ml-100k, the best that any point of a coarser grid and any alternation give on the test part itself.
 ``grid``: ml-100k, every point of the paper's grid on two held-out parts and the best ones on five, beside the search.
+``sizes``: Eurlex, SQ-wSQ with as many training rows as at hand and as in the paper.
 ``nystroem``: Delicious with Nyström features: lengths of rows, widths of the kernel, landmarks and penalties.
 ``yeast``: MC-1 and MC-b with μ chosen by label error and by imputation error, one draw of known cells.
+``errors``: emotions and yeast, both errors of MC-1 and MC-b at the hidden cells for each μ, one draw.
+``draws``: mean and EM imputation of generated data, over 200 draws.
 ``missing``: Bibtex with few known cells: BR and LEML with α chosen by all metrics of the paper's tables and by P@1.
 ``neighbors``: kNN on Delicious and Eurlex: rows as they are, with idf, of length one; votes by similarity or equal.
 ``fastxml``: Bibtex: the penalty of the separators, with rows of length one and as they are.
@@ -20,27 +25,32 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold, train_test_split
 from sklearn.pipeline import Pipeline
 
-from benchmarks.common import show
-from labelgap import FastXML, LabelKNN, OneClassMF, load_dataset
+from benchmarks.common import normalised, show
+from labelgap import MC1, FastXML, LabelKNN, MCb, OneClassMF, load_dataset
 from labelgap.datasets import load_interactions
-from labelgap.estimators import KMeansNystroem
-from labelgap.metrics import evaluate, standard_metrics
+from labelgap.estimators import EMImputer, KMeansNystroem
+from labelgap.metrics import evaluate, imputation_error, standard_metrics
 from labelgap.model_selection import MC1CV, MCbCV, score_batches
+from labelgap.model_selection.one_class_cv import ALPHAS as ALL_ALPHAS
 from labelgap.observations import as_labels, hold_out_positives
-from labelgap_papers import RunOptions, Setting
-from labelgap_papers.mc_tables import PUBLISHED_LOOP
-from labelgap_papers.one_class_tables import FORMS
+from labelgap_papers import RunOptions, Setting, list_experiments
+from labelgap_papers.journal import Journal, Key
+from labelgap_papers.mc_tables import PUBLISHED_EM, PUBLISHED_LOOP
+from labelgap_papers.one_class_tables import FORMS, MAX_ALTERNATIONS
 from labelgap_papers.paper_methods import Task
-from labelgap_papers.study import Study
-from labelgap_papers.trials import CELL_SOURCES
+from labelgap_papers.study import Study, normalize_setting
+from labelgap_papers.trials import CELL_SOURCES, format_synthetic_name
 
 DEPTHS = (1, 3, 5)
 N_SEEDS = 2
@@ -69,7 +79,7 @@ def scale_by_count(positives: sp.csr_array, axis: int, weight: float, power: flo
 
 def recommend(train: Any, test: Any, weight: float, alpha: float, power: float, max_iter: int) -> list[float]:
     """Return the precision of SQ-wSQ with penalties by frequency."""
-    penalties = {
+    penalties: dict[str, Any] = {
         name: alpha * scale_by_count(train, axis, weight, power) for name, axis in (("alpha", 1), ("alpha_labels", 0))
     }
     if power == 0:
@@ -135,6 +145,76 @@ def grid(methods: Sequence[str] = ("SQ-SQ", "SQ-wSQ", "LR-wSQ")) -> None:
             print(rows[-1], flush=True)
     names = ("method", "split", "chosen by", "weight", "α", "alternations", "held out", "P@1", "P@3", "P@5")
     show("ml-100k, the search and the whole grid", names, rows)
+
+
+# --- the best of a grid on the test part ---------------------------------------------------------------------------
+
+COARSE = slice(None, None, 2)  # of the powers of two
+GRAPH_WEIGHTS = [2.0**power for power in (-6, -3, 0, 3, 6)]
+CEILING_METHODS = ("SQ-wSQ", "LR-wSQ", "SQ-SQ (graph)", "SQ-wSQ (graph)", "LR-wSQ (graph)")
+
+
+def find_ceiling(method: str, seed: int) -> NDArray:
+    """Return the largest P@k and nDCG@k, k = 1, …, 5, on the test part, over points of the grid and alternations.
+
+    It bounds what any choice of parameters gives on this split.
+    """
+    data, form = load_interactions("ml-100k"), FORMS[method.removesuffix(" (graph)")]
+    train, test = hold_out_positives(data.positives(), 0.1, random_state=seed)
+    users, seen, best = np.flatnonzero(np.diff(test.indptr)), train.toarray() > 0, np.zeros(10)
+
+    def record(iteration: Any) -> None:
+        scores = iteration.feature_factors[users] @ iteration.label_factors.T
+        scores[seen[users]] = -np.inf
+        values = evaluate(standard_metrics(range(1, 6)), [(as_labels(test[users]), scores)])
+        best[:] = np.maximum(best, [100 * values[f"{name}@{k}"] for name in ("P", "nDCG") for k in range(1, 6)])
+
+    graph_weights = [form.scale * weight for weight in GRAPH_WEIGHTS] if "graph" in method else [0.0]
+    task = Task(None, as_labels(train), 64, form.loss, seed)
+    for weight, alpha, gamma in product(form.weights[COARSE], ALL_ALPHAS[COARSE], graph_weights):
+        params = form.fixed_params(task) | {"weight_unlabelled": weight, "alpha": form.scale * alpha}
+        model = OneClassMF(**params, graph_alpha=gamma, max_iter=MAX_ALTERNATIONS, tol=0.0, callbacks=[record])
+        model.fit(None, train, row_graph=data.row_graph if gamma else None)
+    return best
+
+
+def ceiling() -> None:
+    """Print the ceiling of each method on each split, as it is found."""
+    rows = []
+    for seed, method in product(range(N_SEEDS), CEILING_METHODS):
+        rows.append((method, seed, *find_ceiling(method, seed)))
+        print(rows[-1], flush=True)
+    show(
+        "ml-100k, the best on the test part",
+        ("method", "split", *(f"{n}@{k}" for n in ("P", "nDCG") for k in range(1, 6))),
+        rows,
+    )
+
+
+# --- the paper's sizes ----------------------------------------------------------------------------------------------
+
+RESULTS = Path("docs/results/measurements.jsonl")
+SIZES = (15_539, 17_413)  # training rows of the files at hand and of the paper, of 19,348
+
+
+def sizes() -> None:
+    """Print P@k of SQ-wSQ on random splits of Eurlex of two sizes, with the parameters chosen on the given split."""
+    number = next(
+        n
+        for n in list_experiments()["one_class/table-supp-3"].numbers
+        if (n.setting.dataset, n.setting.method) == ("eurlex", "SQ-wSQ")
+    )
+    params = Journal(RESULTS).entries[Key(normalize_setting(number.setting), 0)].measurements[0].params
+    data, *features = normalised("eurlex")
+    form, rows = FORMS["SQ-wSQ"], []
+    X, Y = (sp.vstack(parts, format="csr") for parts in (features, (data.Y_train, data.Y_test)))
+    for seed, size in product(range(N_SEEDS), SIZES):
+        train, test = np.split(np.random.RandomState(seed).permutation(X.shape[0]), [size])
+        fixed = form.fixed_params(Task(X[train], as_labels(Y[train]), number.setting.k or 0, form.loss, seed))
+        model = OneClassMF(**fixed, **params, tol=0.0).fit(X[train], Y[train])
+        rows.append((seed, size, *measure(score_batches(model, X[test], as_labels(Y[test]), max(DEPTHS)))))
+        print(rows[-1], flush=True)
+    show("eurlex, SQ-wSQ, random splits", ("seed", "training rows", "P@1", "P@3", "P@5"), rows)
 
 
 # --- Nyström features -----------------------------------------------------------------------------------------------
@@ -209,6 +289,44 @@ def yeast() -> None:
     show("yeast, one draw", names, rows)
 
 
+def errors(methods: Sequence[type] = (MC1, MCb)) -> None:
+    """Print both errors at the hidden cells for each μ of the path: what any choice of μ could give."""
+    rows = []
+    for (name, shares), method in product({"emotions": (0.4, 0.8), "yeast": (0.4, 0.6, 0.8)}.items(), methods):
+        for observed in shares:
+            setting, cells = (
+                Setting(name, method.__name__, "logistic", observed),
+                CELL_SOURCES[name]().trial(observed, 0),
+            )
+            model = method(**PUBLISHED_LOOP).fit(cells.X, cells.Y)
+            for mu in [stage["mu"] for stage in model.path_]:
+                values = cells.measure(model.set_params(mu=mu).fit(cells.X, cells.Y), setting)
+                rows.append((name, method.__name__, observed, mu, *values.values()))
+                print(rows[-1], flush=True)
+    names = ("data", "method", "known", "μ", "imputation error", "label error, %")
+    show("Errors by μ, one draw", names, rows)
+
+
+# --- imputers on generated data -------------------------------------------------------------------------------------
+
+N_DRAWS = 200
+IMPUTERS: dict[str, Any] = {"Mean": SimpleImputer(keep_empty_features=True)}
+IMPUTERS |= {"EM1, as published": EMImputer(1, **PUBLISHED_EM), "EM1": EMImputer(1)}
+
+
+def draws() -> None:
+    """Print the mean and the standard deviation of an imputer's error over many draws of 100 rows, 10 % known."""
+    rows = []
+    for (name, imputer), rank in product(IMPUTERS.items(), (2, 4)):
+        source, found = CELL_SOURCES[format_synthetic_name(100, rank, 0.01)](), []
+        for seed in range(N_DRAWS):
+            cells = source.trial(0.1, seed)
+            filled = clone(imputer).fit_transform(cells.X)
+            found.append(imputation_error(cells.X_true, filled, np.isnan(cells.X)))
+        rows.append((name, rank, np.mean(found), np.std(found, ddof=1)))
+    show(f"Imputation error, {N_DRAWS} draws", ("imputer", "rank", "mean", "standard deviation"), rows)
+
+
 # --- few known cells ------------------------------------------------------------------------------------------------
 
 FEW_CELLS = [Setting("bibtex", "BR", "logistic", observed) for observed in (0.05, 0.1, 0.2)]
@@ -259,9 +377,13 @@ def neighbors() -> None:
 PARTS: dict[str, Callable[[], None]] = {
     "frequency": frequency,
     "grid": grid,
+    "ceiling": ceiling,
+    "sizes": sizes,
     "nystroem": nystroem,
     "fastxml": fastxml,
     "yeast": yeast,
+    "errors": errors,
+    "draws": draws,
     "missing": missing,
     "neighbors": neighbors,
 }

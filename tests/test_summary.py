@@ -127,11 +127,18 @@ def test_p_at_1_that_contradicts_ndcg_at_1():
     rows = [
         TableRow("sleec/table-3" if n.metric[0] == "P" else "sleec/table-6", n.setting, n.metric, n.value, (44.4,))
         for n in of_tree
-        if n.metric.endswith("@1")
+        if n.metric.endswith("@1") or n.metric == "nDCG@3"
     ]
-    (found,) = explain(rows)
-    assert (found.row.metric, found.kind) == ("nDCG@1", "inconsistent")
-    assert "37.62" in found.why
+    rows[-1] = replace(rows[-1], values=(rows[-1].paper - 2,))
+
+    def kinds(p_at_1):
+        changed = [replace(row, paper=p_at_1 if row.metric == "P@1" else row.paper) for row in rows]
+        return {found.row.metric: found.kind for found in Explainer(rows=changed).find_all()}
+
+    assert kinds(37.62) == {"nDCG@1": "inconsistent", "nDCG@3": "inconsistent"}  # more than a point apart
+    assert kinds(45.2) == {"nDCG@1": "inconsistent", "nDCG@3": "none"}
+    assert kinds(45.6) == dict.fromkeys(("P@1", "nDCG@1", "nDCG@3"), "none")
+    assert "37.62" in explain(rows)[0].why
 
 
 @pytest.mark.parametrize(("command", "kind"), [("python -m x", "experiment"), ("", "stated")])

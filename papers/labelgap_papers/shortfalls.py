@@ -9,7 +9,8 @@ A number that is not reached is *explained by an experiment* by the first of the
 
 - "random splits": the mean over random splits of the same sizes reaches it; the papers used other splits than ours.
 - "spread": it is at most two standard deviations from our mean over ten draws or more, see :func:`count_spreads`.
-- "inconsistent": the paper prints another value for the same quantity, P@1 and nDCG@1, and that one is reached.
+- "inconsistent": the paper prints two values for one quantity, P@1 and nDCG@1, and ours reaches one of them, or they
+  are more than a point apart, so that its numbers for this method and dataset are of more than one run.
 - "experiment": ``reasons.jsonl`` in the folder of results has a line about it, with the command of the experiment.
 
 A line without a command is "stated" only, and everything else has the kind "none".
@@ -173,7 +174,7 @@ class Explainer:
 
     def find_all(self) -> list[Shortfall]:
         """Return the shortfalls among the rows."""
-        of_place = {_place(row): row for row in self.rows}
+        of_place = {_place(row, row.metric): row for row in self.rows}
         return [self._explain(row, of_place) for row in self.rows if not is_row_reached(row)]
 
     def _explain(self, row: TableRow, of_place: Mapping[tuple, TableRow]) -> Shortfall:
@@ -184,12 +185,9 @@ class Explainer:
             spreads = count_spreads(drawn)
             if spreads is not None and spreads <= MAX_SPREADS:
                 return Shortfall(row, split, "spread", "")
-        twin = of_place.get(_place(row, _other_name(row.metric)))
-        if twin is not None and twin.paper != row.paper and is_row_reached(twin):
-            why = (
-                f"the paper prints {row.paper:g} as {row.metric} and {twin.paper:g} as {twin.metric}, which are equal"
-            )
-            return Shortfall(row, split, "inconsistent", f"{why} by definition, and ours is {row.ours:.2f}")
+        contradiction = _find_contradiction(row, of_place)
+        if contradiction:
+            return Shortfall(row, split, "inconsistent", contradiction)
         reason = next((reason for reason in self.reasons if reason.concerns(row)), None)
         if reason is None:
             return Shortfall(row, split, "none", "")
@@ -201,14 +199,23 @@ def _key(row: TableRow) -> tuple:
     return row.experiment, normalize_setting(row.setting), row.metric
 
 
-def _place(row: TableRow, metric: str = "") -> tuple:
+def _place(row: TableRow, metric: str) -> tuple:
     """Return what two rows of a paper have in common if they are of the same quantity."""
     setting = normalize_setting(replace(row.setting, criteria=()))
-    return row.experiment.split("/")[0], setting, metric or row.metric
+    return row.experiment.split("/")[0], setting, metric
 
 
-def _other_name(metric: str) -> str:
-    return {"P@1": "nDCG@1", "nDCG@1": "P@1"}.get(metric, "none")
+def _find_contradiction(row: TableRow, of_place: Mapping[tuple, TableRow]) -> str:
+    """Return how the paper contradicts itself about a row; empty if it does not."""
+    first, other = (of_place.get(_place(row, metric)) for metric in ("P@1", "nDCG@1"))
+    if first is None or other is None or first.paper is None or other.paper is None or first.paper == other.paper:
+        return ""
+    is_of_two_runs = abs(first.paper - other.paper) > POINT
+    is_other_reached = row in (first, other) and (is_row_reached(first) or is_row_reached(other))
+    if not is_of_two_runs and not is_other_reached:
+        return ""
+    text = f"the paper prints {first.paper:g} as P@1 and {other.paper:g} as nDCG@1, which are equal by definition"
+    return f"{text}; ours is {first.ours:.2f}"
 
 
 def index_splits(rows: Iterable[TableRow]) -> dict[tuple, TableRow]:

@@ -588,7 +588,10 @@ def serve(
     ] = 0.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Maximum number of rows to predict at once.")] = 256,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads for a prediction (default: all cores).")
+        int | None,
+        typer.Option(
+            min=1, help="Number of threads for a prediction (default: all cores, for few rows all but one)."
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(help="Device that predicts 64 rows or more: auto (a GPU if there is one), cpu or cuda.")
