@@ -15,7 +15,7 @@ from labelgap.datasets import make_sparse_multilabel, read, write
 FORMS = ["folder", "folder of files", "file on a cluster", "folder on a cluster"]
 METHODS = {
     "LEML": ("--n-components", 3, "--max-iter", 1, "--tol", 0),
-    "OneClassMF": ("--n-components", 3, "--max-iter", 1, "--tol", 0),
+    "OneClassMF": ("--loss", "squared", "--n-components", 3, "--max-iter", 1, "--tol", 0),
     "SLEEC": ("--n-components", 3, "--n-clusters", 2, "--n-learners", 1),
     "LocalLEML": ("--n-components", 3, "--n-clusters", 2, "--n-learners", 1),
     "BinaryRelevance": ("--loss", "logistic"),
