@@ -1,5 +1,7 @@
 """LEML's mathematics: the same minimum by every solver, the closed form, the nuclear norm, planted truth."""
 
+import weakref
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +13,7 @@ from labelgap.losses import LOSSES
 from labelgap.metrics import hamming_loss, instance_auc, precision_at_k
 from labelgap.objectives import Features, Problem, bind_label_cells, solve, start
 from labelgap.objectives.problem import Options
-from labelgap.solvers import TRON, Direct, NewtonCG, reduced_rank_regression
+from labelgap.solvers import TRON, Direct, NewtonCG, reduced_rank_regression, rounds
 
 EXACT = {
     "cg": NewtonCG(tol=1e-9, cg_tol=1e-9, cg_iter=2000),
@@ -272,3 +274,19 @@ def test_a_score_counts_rows_by_their_weights():
     repeated = np.repeat(np.arange(len(X)), weights)
     assert model.score(X, Y, sample_weight=weights) == pytest.approx(model.score(X[repeated], Y[repeated]))
     assert model.score(X, Y) == pytest.approx(precision_at_k(Y, model.decision_function(X), 1))
+
+
+def test_an_alternation_does_not_hold_the_image_of_the_last_one(monkeypatch):
+    monkeypatch.setattr("labelgap.objectives.features.MAX_EIGEN_ORDER", 0)
+    X, Y = make_sparse_multilabel(80, 30, 10, 6, 2, random_state=0)
+    find_step, images = rounds._find_step, []
+
+    def watch(problem, point, H, value):
+        alive = [image() for image in images if image() is not None]
+        assert all(image is point.B for image in alive)
+        images.append(weakref.ref(point.B))
+        return find_step(problem, point, H, value)
+
+    monkeypatch.setattr(rounds, "_find_step", watch)
+    LEML(3, max_iter=3, tol=0.0, random_state=0, device="cpu").fit(X, Y)
+    assert len(images) >= 3

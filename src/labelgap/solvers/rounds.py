@@ -149,7 +149,9 @@ class Rounds:
         """Return W and H after some rounds, or two half steps if the features have eigenvectors, balanced; and F."""
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
-        last = self._point, self._length
+        if not problem.backend.loses_arrays:
+            return self._alternate(problem, fit, right)
+        last = self._point, self._length  # without an image, which would take memory
         try:
             return self._alternate(problem, fit, right)
         except LostArrays:  # the same alternation can run again
