@@ -126,7 +126,7 @@ class Gaps(NamedTuple):
 def keep_cells(Y: Any, share: float, *, random_state: int) -> Gaps:
     """Return labels of which a share of the cells, positive or not, is known."""
     labels = as_labels(hide_cells(Y, share, random_state=random_state))
-    return Gaps(labels.positives, labels.known)
+    return Gaps(sp.csr_array(labels.positives, dtype=float), labels.known)
 
 
 def keep_one(Y: Any, *, random_state: int) -> sp.csr_array:

@@ -9,6 +9,9 @@ bare calls: on a machine that does other things too it is the steadier number.
 It needs LABELGAP_DATA; ``--folder`` keeps the fitted model for the next run. ``python -m benchmarks.faults`` mixes
 good requests with bad ones.
 
+``python -m benchmarks.serving parts`` measures the CPU time of such a request, of what HTTP and JSON alone take, and
+of a bare call.
+
 ``python -m benchmarks.serving json`` needs no data. It times two ways in turn, and prints medians and ratios: answers
 written by orjson, as the service does it, and joined from prepared strings; and whole requests within this process,
 by the service's own dispatch of JSON routes and by FastAPI's.
@@ -21,6 +24,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,12 +39,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 import scipy.sparse as sp
+import uvicorn
 
 from benchmarks.common import normalised, show
 from labelgap import LEML, BinaryRelevance, load
 from labelgap.datasets import make_low_rank
 from labelgap.serve import Settings, create_app
+from labelgap.serve.protocol import make_protocol
 from labelgap.serve.schemas import to_json
 from labelgap.serve.scoring import labels_json, rows_json
 from labelgap.serve.served_models import Models, ServedModel
@@ -128,7 +135,14 @@ def requests_of(X: sp.csr_array, size: int) -> list[bytes]:
 @contextmanager
 def serving(model: Path, *options: str) -> Iterator[Server]:
     """Start the server, and stop it as a user would."""
-    command = [sys.executable, "-m", "labelgap", "serve", f"eurlex={model}", "--port", "0", "--json", *options]
+    with started("labelgap", "serve", f"eurlex={model}", "--port", "0", "--json", *options) as server:
+        yield server
+
+
+@contextmanager
+def started(*module: str) -> Iterator[Server]:
+    """Start a server that prints its address as JSON, and stop it as a user would."""
+    command = [sys.executable, "-m", *module]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
@@ -255,6 +269,56 @@ def measure_load(model_path: Path, seconds: float, size: int, options: Sequence[
     show(f"predict, top {TOP}, Eurlex, {size} rows a request {' '.join(options)}", header, rows)
 
 
+# --- what a request takes without labelgap --------------------------------------------------------------------------
+
+
+async def answer_constant(scope: Any, receive: Callable[..., Any], send: Callable[..., Any]) -> None:
+    """Answer every request alike, after its body, as an ASGI application."""
+    while (await receive()).get("more_body"):
+        pass
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"300")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b" " * 300})
+
+
+def serve_constant() -> None:
+    """Serve the constant answer as the service is served."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    print(json.dumps({"url": f"http://127.0.0.1:{listening.getsockname()[1]}"}), flush=True)
+    options: dict[str, Any] = {"ws": "none", "lifespan": "off", "log_level": "warning", "access_log": False}
+    config = uvicorn.Config(answer_constant, http=make_protocol(), server_header=False, **options)
+    uvicorn.Server(config).run(sockets=[listening])
+
+
+def measure_parts(model_path: Path, seconds: float) -> None:
+    """Print the CPU time of a request's parts for each row, and as a multiple of a bare call of 64 rows."""
+    _, _, X = normalised("eurlex")
+    X, model, clients = sp.csr_array(X)[:1024], load(model_path, mmap=True), max(CLIENTS)
+    requests, cpu = requests_of(X, 1), {}
+    bodies = [request.partition(b"\r\n\r\n")[2] for request in requests]
+    servers = {
+        "HTTP: uvicorn and a constant answer": lambda: started("benchmarks.serving", "constant"),
+        "the service": lambda: serving(model_path),
+    }
+    with ProcessPoolExecutor(1, get_context("spawn")) as other:
+        for name, start in servers.items():
+            with start() as server:
+                other.submit(ask, server.port, requests, 8, 1.0).result()
+                before = server.cpu()
+                found = other.submit(ask, server.port, requests, clients, seconds).result()
+                cpu[name] = (server.cpu() - before) / found.n
+    work, rounds = time.process_time(), 5
+    for body in rounds * bodies:
+        orjson.loads(body)
+    cpu["JSON: orjson.loads"] = (time.process_time() - work) / (rounds * len(bodies))
+    cpu["a bare call of 64 rows"] = call = bare(model, X, 64, seconds / 2).cpu
+    show(
+        "CPU time of a request for one row",
+        ["part", "µs", "× bare"],
+        [(n, 1e6 * t, t / call) for n, t in cpu.items()],
+    )
+
+
 # --- JSON -----------------------------------------------------------------------------------------------------------
 
 SIZES = ((1, 5), (100, 50))  # rows and labels of an answer
@@ -337,7 +401,7 @@ async def ask_in_process(dispatch: Callable[..., Any], body: bytes) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["load", "json"])
+    parser.add_argument("what", choices=["load", "parts", "json", "constant"])
     parser.add_argument("--folder", type=Path, help="where the model is kept; a temporary folder by default")
     parser.add_argument("--model", choices=MODELS, default="low-rank")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement of load")
@@ -346,8 +410,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.what == "json":
         measure_json()
         return
+    if options.what == "constant":
+        serve_constant()
+        return
     with tempfile.TemporaryDirectory() as temporary:
         model = fitted(options.folder or Path(temporary), options.model)
+        if options.what == "parts":
+            measure_parts(model, options.seconds)
+            return
         measure_load(model, options.seconds, options.rows, more)
 
 

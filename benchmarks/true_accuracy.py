@@ -6,10 +6,10 @@ kept labels and the mean estimate, the mean absolute error of one estimate, the 
 truth, and their mean width over the width that the mask alone forces, 2 · 1.96 · standard deviation over masks.
 
 With ``--shaped`` rare labels lose more, and the share of each label is the estimate of the calibrated model on the
-test rows.
+test rows. With ``--probe`` nothing is assumed, and so many cells are drawn and looked up, 50 times.
 
     python -m benchmarks.true_accuracy [bibtex delicious eurlex] [--masks 50] [--keep 0.2 0.5 0.8]
-        [--metrics P nDCG recall] [--shaped]
+        [--metrics P nDCG recall] [--shaped] [--probe 200 1000]
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from benchmarks.common import normalised, show
 from labelgap import BinaryRelevance, hide_positives
-from labelgap.metrics import Batch, corrected_metrics
+from labelgap.metrics import Batch, ProbeCells, corrected_metrics, draw_cells, probed_metrics
 from labelgap.observations import as_labels
 from labelgap.observations.missingness import hide_by_propensity
 
@@ -75,6 +75,28 @@ def shaped(name: str, model: Any, X: Any, Y: Any, ranked: Any) -> list[list[Any]
     ]
 
 
+def probed(name: str, model: Any, X: Any, Y: Any, sizes: list[int], draws: int) -> list[list[Any]]:
+    """Return the rows of the table for rare labels that lose more, and probes."""
+    written, truth, scores = (
+        sp.csr_array(hide_by_propensity(Y, random_state=0)),
+        Y.toarray() > 0,
+        model.decision_function(X),
+    )
+    everything = ProbeCells(*np.indices(Y.shape).reshape(2, -1), np.ones(truth.size))
+    exact = probed_metrics(written, scores, everything, truth.ravel(), KS)
+    indices, _, p = model.calibrate(X, written, positives_only=True).rank(X, min(30, Y.shape[1]), meaning="true")
+    rows = []
+    for size in sizes:
+        drawn = [draw_cells(written, indices, p, size, seed) for seed in range(draws)]
+        found = [probed_metrics(written, scores, c, truth[c.rows, c.labels], KS) for c in drawn]
+        for metric in ("P@1", "P@5", "micro F1"):
+            value, low, high = np.array([part[metric] for part in found]).T
+            held = float(((low <= exact[metric].value) & (exact[metric].value <= high)).mean())
+            error, width = float(np.abs(value - exact[metric].value).mean()), float((high - low).mean())
+            rows.append([name, size, metric, exact[metric].value, float(value.mean()), error, held, width])
+    return rows
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=["bibtex", "delicious", "eurlex"])
@@ -82,17 +104,25 @@ def main() -> None:
     parser.add_argument("--keep", type=float, nargs="*", default=[0.2, 0.5, 0.8])
     parser.add_argument("--metrics", nargs="*", default=["P", "nDCG", "recall"])
     parser.add_argument("--shaped", action="store_true")
+    parser.add_argument("--probe", type=int, nargs="*", help="mean numbers of cells that are looked up")
     options = parser.parse_args()
     rows: list[list[Any]] = []
     for name in options.names:
         dataset, X_train, X_test = normalised(name)
         model = BinaryRelevance(1.0, loss="squared").fit(X_train, dataset.Y_train)
         Y, ranked = sp.csr_array(as_labels(dataset.Y_test).positives), model.predict_topk(X_test, max(KS))
+        if options.probe:
+            rows += probed(name, model, X_test, Y, options.probe, options.masks)
+            continue
         if options.shaped:
             rows += shaped(name, model, X_test, Y, ranked)
             continue
         for keep in options.keep:
             rows += masked(name, keep, options.masks, options.metrics, Y, ranked)
+    if options.probe:
+        header = ["data", "cells", "metric", "truth", "mean estimate", "mean error", "intervals hold", "width"]
+        show("Rare labels lose more; cells looked up", header, rows)
+        return
     if options.shaped:
         show(
             "Rare labels lose more",

@@ -28,7 +28,8 @@ SLOW_MODULES = {
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="Skip slow tests; run one configuration of each estimator.")
-    parser.addoption("--torch", action="store_true", help='Let device="auto" be PyTorch\'s CPU device.')
+    parser.addoption("--torch", action="store_true", help='Let device="auto" be a device of PyTorch.')
+    parser.addoption("--torch-device", choices=["cpu", "cuda"], default="cpu", help="The device of --torch.")
 
 
 def pytest_configure(config):
@@ -39,7 +40,7 @@ def pytest_configure(config):
         from labelgap.kernels.gpu import TorchBackend
 
         torch.set_num_threads(1)  # as in test_gpu.py
-        backend = TorchBackend("cpu")
+        backend = TorchBackend(config.getoption("--torch-device"))
         BACKENDS["auto"] = lambda: backend
 
 

@@ -226,6 +226,21 @@ def test_a_short_budget_leaves_one_member(data):
     assert len(model.members_) == 1
 
 
+def test_no_search_begins_shortly_before_the_deadline(data):
+    now = time.perf_counter()
+    search = MemberSearch(TrainingData(data.X, Labels(data.Y)), now + 10, {}, get_backend("cpu"))
+    search.began = now - 90
+    assert "budget" in search._search_one_class(Candidate("one-class, raw", AutoLabeler()))
+
+
+def test_other_forms_of_the_rows_are_left_out_if_the_first_one_took_the_budget():
+    X, Y = words()
+    report = AutoLabeler(budget=1e-3, random_state=0).fit(X, Y).report_
+    notes = {row["candidate"]: row["note"] for row in report}
+    assert notes["one-vs-all, chosen, raw"] == ""
+    assert "budget" in notes["one-vs-all, chosen, idf"]
+
+
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [

@@ -219,6 +219,33 @@ def test_evaluate_estimates_the_figures_of_the_true_tags(folder):
     assert "the given share of written labels is too small" in refused.output
 
 
+def test_evaluate_learns_the_figures_of_the_true_tags_from_a_probe(folder):
+    rows = list(posts(200, seed=1))
+    write_records(folder / "cut.csv", ["id", "title", "body", "tags"], [[*r[:3], r[3].split()[0]] for r in rows])
+    write_records(folder / "whole.csv", ["id", "title", "body", "tags"], rows)
+    command = ["evaluate", folder / "cut.csv", "--model", folder / "model"]
+    whole = as_json("evaluate", folder / "whole.csv", "--model", folder / "model")
+    drawn = as_json(*command, "--probe", 150, "--output", folder / "probe.csv")
+    cells = read_records(folder / "probe.csv")
+    assert len(cells) == drawn["cells to review"]
+    for cell in cells[: len(cells) * 3 // 4]:  # not all of them are reviewed
+        cell["verdict"] = "accept" if cell["label"] in rows[int(cell["row"])][3].split() else "reject"
+    write_records(folder / "probe.csv", list(cells[0]), [list(cell.values()) for cell in cells])
+    found = as_json(*command, "--verdicts", folder / "probe.csv")
+    for name in ("P@1", "micro F1"):
+        low, high = found[f"{name} of true labels, by the probe, 95 % interval"]
+        assert low <= whole[name] <= high
+        assert high - low < 0.35
+    refused = labelgap(*command, "--probe", 150)
+    assert refused.exit_code != 0
+    assert "--probe needs --output" in refused.output
+    write_records(
+        folder / "probe.csv", ["row", "label", "verdict", "chance"], [[999, cells[0]["label"], "accept", 0.5]]
+    )
+    refused = labelgap(*command, "--verdicts", folder / "probe.csv")
+    assert "out of range" in refused.output
+
+
 @pytest.mark.filterwarnings("default::UserWarning")
 def test_labels_that_the_model_does_not_know_are_left_out(folder):
     write_records(folder / "odd.csv", ["title", "body", "tags"], [["bacon", "steak", "meat unheard-of"]])

@@ -12,6 +12,7 @@ from labelgap import MC1, MC1CV, Labels, MCb, MCbCV, load, make_completion
 from labelgap.estimators.completion import completion_path, solve_path, solve_paths
 from labelgap.losses import get_loss
 from labelgap.metrics import imputation_error, label_error
+from labelgap.model_selection import engine
 from labelgap.model_selection.completion_cv import LABEL_WEIGHTS
 from labelgap.objectives.label_feature_matrix import Completion
 
@@ -155,6 +156,19 @@ def test_the_best_row_is_chosen_and_fitted_on_everything(search, estimator, solv
     assert [stage["mu"] for stage in model.path_] == table["mu"][: len(model.path_)].tolist()
     assert model.path_[-1]["validation_error"] == model.best_score_
     assert [{k: v for k, v in stage.items() if k != "validation_error"} for stage in model.path_] == alone.path_
+
+
+def test_of_many_rows_weights_that_are_clearly_worse_are_tried_on_few(monkeypatch):
+    drawn = make_completion(120, 6, 3, rank=2, noise_variance=0.05, observed=0.7, random_state=0)
+    options = SMALL | {"label_weights": [1e-6, 0.1, 1.0]}
+    alone = MCbCV(**options).fit(drawn.X, drawn.Y)
+    monkeypatch.setattr(engine, "MIN_FIRST_ROUND_ROWS", 50)
+    model = MCbCV(**options).fit(drawn.X, drawn.Y)
+    table, tried = model.cv_results_, np.isfinite(model.cv_results_["mean_label_error"])
+    assert not tried[table["label_weight"] == 1e-6].any()
+    for name in table:
+        np.testing.assert_array_equal(table[name][tried], alone.cv_results_[name][tried])
+    assert (model.best_params_, model.best_score_) == (alone.best_params_, alone.best_score_)
 
 
 def test_the_grid_is_the_papers():

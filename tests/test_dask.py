@@ -336,6 +336,54 @@ def test_another_version_on_a_worker_is_one_clear_error(client, monkeypatch):
         pass
 
 
+WORKERS = {
+    "sys.modules['labelgap'] = None": "no labelgap",
+    "import labelgap; labelgap.__version__ = '0.0'": "labelgap 0.0",
+}
+
+
+@pytest.mark.parametrize("spoil", WORKERS)
+def test_a_worker_process_of_another_installation_is_one_clear_error(spoil, tmp_path):
+    write(tmp_path / "data.npz", *make_sparse_multilabel(20, 10, 5, 4, 2, random_state=0))
+    start = "from distributed.cli.dask_worker import main; main()"
+    options = {"n_workers": 0, "processes": False, "protocol": "tcp", "dashboard_address": ":0"}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster, set_as_default=False) as client:
+        command = [sys.executable, "-c", f"import sys; {spoil}; {start}", cluster.scheduler_address]
+        worker = subprocess.Popen([*command, "--no-nanny", "--no-dashboard"], stderr=subprocess.DEVNULL)
+        try:
+            client.wait_for_workers(1, timeout=60)
+            began = time.perf_counter()
+            common = (tmp_path / "data.npz", "--dask", cluster.scheduler_address, "--json")
+            shown = run("fit", *common, "--method", "LEML", "--output", tmp_path / "model")
+            assert time.perf_counter() - began < 30  # on a busy machine
+        finally:
+            worker.kill()
+            worker.wait()
+    assert shown.exit_code == 1
+    assert f"has {WORKERS[spoil]}, and this process" in shown.stderr
+    assert len(shown.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["data.npz"]
+
+
+@pytest.mark.parametrize("fault", ["width", "empty"])
+def test_wrong_shards_of_a_folder_are_one_clear_error_on_a_cluster(fault, client, tmp_path):
+    (X, Y), folder = make_sparse_multilabel(20, 10, 5, 4, 2, random_state=0), tmp_path / "data"
+    folder.mkdir()
+    write(folder / "0.npz", X, Y)
+    wrong = {"width": (X[:, :6], Y), "empty": (X[:0], Y[:0])}[fault]
+    write(folder / "1.npz", *wrong)
+    for words in (("fit", "--output", tmp_path / "model"), ("tune",), ("convert", tmp_path / "out", "--shards", 2)):
+        cluster = () if words[0] == "convert" else ("--dask", client.scheduler.address)
+        start = time.perf_counter()
+        shown = run(words[0], folder, *words[1:], *cluster)
+        assert time.perf_counter() - start < 30  # on a busy machine
+        assert shown.exit_code == 1
+        message = {"width": "1.npz has 6 features and 0.npz has 10", "empty": "1.npz has no rows"}[fault]
+        assert message in shown.stderr
+        assert len(shown.stderr.strip().splitlines()) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
 def make_blocks(client, form, X):
     """Return rows in uneven blocks that the client does not hold."""
     import dask

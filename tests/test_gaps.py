@@ -39,7 +39,7 @@ from labelgap.gaps import (
     recalibrate,
     reliability,
 )
-from labelgap.gaps.auditing import estimate_traceless
+from labelgap.gaps.auditing import estimate_right_among_low
 from labelgap.gaps.filling import HeldOutCells, choose_thresholds, score_held_out
 from labelgap.gaps.out_of_fold import (
     check_labels,
@@ -302,25 +302,25 @@ def test_logistic_coefficients_minimise_the_loss(ceiling):
 
 
 @pytest.mark.parametrize("wrong", [0.03, 0.1])
-def test_right_labels_without_a_trace_are_told_from_wrong_ones(wrong):
-    """Wrong labels are spread evenly; how often a right label leaves no trace differs between labels."""
+def test_right_labels_with_low_scores_are_told_from_wrong_ones(wrong):
+    """Wrong labels are spread evenly; how often features hide a right label differs between labels."""
     errors = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        traceless = np.minimum(rng.gamma(0.5, 0.08, 80), 0.9)
+        hidden = np.minimum(rng.gamma(0.5, 0.08, 80), 0.9)
         parts = []
         for j in range(80):
             size = int(rng.integers(30, 300))
-            n_wrong, n_right = rng.binomial(size, [wrong, traceless[j]])
+            n_wrong, n_right = rng.binomial(size, [wrong, hidden[j]])
             scores = np.concatenate([rng.random(1000 + n_wrong + n_right), 1 + rng.random(size)])
             written = np.arange(len(scores)) >= 1000
             parts.append((np.full(len(scores), j), scores, written, [n_wrong, n_right]))
         labels, scores, written = (np.concatenate([part[i] for part in parts]) for i in range(3))
         n_wrong, n_right = np.sum([part[3] for part in parts], axis=0)
-        errors.append(estimate_traceless(cells_of(scores, written, labels), 80) - n_right / (n_wrong + n_right))
+        errors.append(estimate_right_among_low(cells_of(scores, written, labels), 80) - n_right / (n_wrong + n_right))
     assert abs(np.mean(errors)) < 0.1
     assert np.abs(errors).mean() < 0.15
-    assert estimate_traceless(cells_of(scores[labels < 5], written[labels < 5], labels[labels < 5]), 5) == 0
+    assert estimate_right_among_low(cells_of(scores[labels < 5], written[labels < 5], labels[labels < 5]), 5) == 0
 
 
 def test_unknown_cells_are_not_suggested():
@@ -460,7 +460,7 @@ def test_rows_are_ranked_by_their_strongest_doubts(planted_gaps):
     wrong = (data.Y.toarray() != written.toarray()).any(axis=1)
     assert sorted(rows.tolist()) == list(range(3000))
     assert roc_auc_score(wrong[rows], scores) > 0.9
-    doubts = np.minimum(found.doubtful.of_row(7).probabilities / (1 - found.traceless), 1)
+    doubts = np.minimum(found.doubtful.of_row(7).probabilities / (1 - found.right_among_low), 1)
     mine = np.concatenate([found.missing.of_row(7).probabilities, doubts])
     weights = np.exp(mine / 0.1)
     assert scores[rows == 7][0] == pytest.approx(mine @ weights / weights.sum())

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import re
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from typer.testing import CliRunner
 
 import reference_kernels as reference
@@ -20,6 +23,7 @@ from labelgap import (
     LocalLEML,
     MCb,
     OneClassMF,
+    OneClassMFCV,
     Tagger,
     audit,
     hide_cells,
@@ -415,6 +419,97 @@ def test_the_command_line_sets_the_device(tmp_path, monkeypatch):
     assert load(tmp_path / "model").predict(["a red apple"]).shape == (1, 2)
 
 
+class FullBackend:
+    """A backend whose GPU is full from a given call on; without one it counts calls."""
+
+    def __init__(self):
+        self._inner, self.calls, self.last = make_backend(), 0, float("inf")
+
+    def __getattr__(self, name):
+        value = getattr(self._inner, name)
+        return self._limit(value) if callable(value) and name != "torch" else value
+
+    def _limit(self, function):
+        def limited(*arguments, **options):
+            import torch
+
+            self.calls += 1
+            if self.calls > self.last:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has ...")
+            return function(*arguments, **options)
+
+        return limited
+
+
+def write_posts(path):
+    path.write_text("text,tags\n" + "red apple,fruit\ngreen pear,fruit\nblue car,vehicle\n" * 30)
+    return str(path)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A saved tagger, and its posts; more rows than are predicted without a GPU."""
+    posts = write_posts(tmp_path / "posts.csv")
+    Tagger(LEML(1, random_state=0, device="cpu")).fit(
+        ["red apple", "green pear", "blue car"] * 30, [[1, 0], [1, 0], [0, 1]] * 30
+    ).save(tmp_path / "model")
+    return str(tmp_path / "model"), posts
+
+
+COMMANDS = {
+    "fit": lambda model, posts, new: ["fit", posts, "--text", "text", "--tags", "tags", "--output", new],
+    "fit a method": lambda *paths: [*COMMANDS["fit"](*paths), "--method", "LEML", "--n-components", "1"],
+    "predict": lambda model, posts, new: ["predict", posts, "--model", model, "--output", new],
+    "audit": lambda model, posts, new: ["audit", posts, "--model", model, "--folds", "2", "--output", new],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_full_gpu_is_one_line_of_a_command(command, saved, tmp_path, monkeypatch):
+    backend = FullBackend()
+    monkeypatch.setitem(BACKENDS, "auto", lambda: backend)
+    new = tmp_path / ("new.csv" if command in ("predict", "audit") else "new")
+    arguments = COMMANDS[command](*saved, str(new))
+    backend.last = 0
+    run = CliRunner().invoke(app, arguments)
+    assert (run.exit_code, backend.calls > 0) == (1, True), run.output
+    (line,) = (line for line in run.output.splitlines() if "memory" in line)
+    assert line.startswith("labelgap: ")
+    assert "pass fewer rows or device='cpu'" in " ".join(run.output.split())
+    assert not new.exists()
+    backend.last = float("inf")
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 0, run.output
+    assert new.exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "serve"])
+def test_commands_without_a_gpu(command, saved, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    model, posts = saved
+    arguments = {"serve": ["serve", model, "--device", "cuda"]}.get(command)
+    arguments = arguments or [*COMMANDS["fit a method"](model, posts, str(tmp_path / "new")), "--device", "cuda"]
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 1
+    assert "device='cuda' needs an NVIDIA GPU" in " ".join(run.output.split())
+    assert "Traceback" not in run.output
+
+
+def test_a_service_answers_after_a_full_gpu(saved, monkeypatch):
+    """The answer to a request that is too large says so, and the next request gets its predictions."""
+    serve = pytest.importorskip("test_serve")
+    backend = FullBackend()
+    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
+    models = serve.open_models([saved[0]], device="torch")
+    with serve.client_of(serve.create_app(models, settings=serve.LOCAL)) as client:
+        backend.last = backend.calls
+        for route, body in (("predict", {}), ("complete", {"known": [{}] * 90})):
+            message = serve.problem(serve.post(client, f"model/{route}", texts=["red apple"] * 90, **body), 503)
+            assert "pass fewer rows" in message
+        backend.last = float("inf")
+        assert len(serve.ok(client, "model/predict", texts=["red apple"] * 90)["predictions"]) == 90
+
+
 # --- functions of the backend ---------------------------------------------------------------------------------------
 
 
@@ -591,20 +686,92 @@ def test_without_a_gpu(monkeypatch):
     assert get_backend("auto") is get_backend("cpu")
 
 
-def test_a_full_gpu_is_one_clear_error(monkeypatch):
-    import torch
+DEVICE_METHODS = {
+    "LEML": LEML(2),
+    "LEML kernel": LEML(2, kernel="rbf"),
+    "OneClassMF": OneClassMF(2, keep_rows=True),
+    "OneClassMFCV": OneClassMFCV(2, keep_rows=True, alphas=[0.1], weights=[0.1, 0.2], n_splits=1),
+    "LocalLEML": LocalLEML(2, n_clusters=2, n_learners=1),
+    "SLEEC": SLEEC(3, n_clusters=2, n_learners=1, n_neighbors_embed=5),
+    "BinaryRelevance": BinaryRelevance(),
+    "BinaryRelevance squared": BinaryRelevance(loss="squared"),
+    "MC1": MC1(mu=0.1, tol=0.1),
+    "MCb": MCb(mu=0.1, tol=0.1),
+    "Tagger": Tagger(),
+    "Tagger LEML": Tagger(LEML(2)),
+}
 
-    def fail(*arguments, **options):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
 
-    backend = make_backend()
-    monkeypatch.setattr(backend, "matmul_t", fail)
-    monkeypatch.setitem(BACKENDS, "torch", lambda: backend)
-    model = LEML(2, device="torch", random_state=0)
-    with pytest.raises(MemoryError, match="lower n_components"):
-        model.fit(DATA.X, DATA.Y)
-    assert not hasattr(model, "label_factors_")
-    monkeypatch.undo()
-    model.set_params(device="cpu").fit(DATA.X, DATA.Y)
+@pytest.mark.parametrize("name", DEVICE_METHODS)
+def test_no_estimator_needs_a_gpu(name, monkeypatch):
+    monkeypatch.setattr(kernels_base, "_has_gpu", lambda: False)
+    model = clone(DEVICE_METHODS[name])
+    part = getattr(model, "estimator", None) or model
+    X, Y = get_data(model)
+    part.set_params(device="cuda")
+    with pytest.raises(ValueError, match=r"device='cuda' needs an NVIDIA GPU .* finds no GPU; pass device='cpu'"):
+        model.fit(X, Y)
+    part.set_params(device="auto")
+    assert model.fit(X, Y).predict_topk(X, 2)[0].shape == (N, 2)
+
+
+USES = {
+    "fit": lambda model: model.fit(*get_data(model)),
+    "partial_fit": lambda model: model.partial_fit(*get_data(model)),
+    "decision_function": lambda model: model.decision_function(get_data(model)[0]),
+    "predict": lambda model: model.predict(get_data(model)[0]),
+    "predict_topk": lambda model: model.predict_topk(get_data(model)[0], 2),
+    "known_scores": lambda model: model.known_scores(*get_data(model)),
+    "score": lambda model: model.score(*get_data(model)),
+    "calibrate": lambda model: model.calibrate(*get_data(model)),
+    "recommend": lambda model: model.recommend(np.arange(N), 2),
+    "audit": lambda model: audit(*get_data(model), clone(model), n_folds=2, random_state=0),
+    "tune": lambda model: tune(clone(model), *get_data(model), grid={"n_components": [1]}, random_state=0),
+}
+
+
+def get_data(model):
+    return (TEXTS, DATA.Y) if isinstance(model, Tagger) else (DATA.X, DATA.Y)
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("name", DEVICE_METHODS)
+def test_a_full_gpu_is_one_clear_error(name, use, monkeypatch):
+    """Wherever in a call the memory ends, the error names what to lower, and the next call works."""
+    backend = FullBackend()
+    monkeypatch.setitem(BACKENDS, "auto", lambda: backend)
+    model = clone(DEVICE_METHODS[name])
+    for part in (model, getattr(model, "estimator", None)):
+        if "random_state" in getattr(part, "get_params", dict)():
+            part.set_params(random_state=0)
+    if use in ("partial_fit", "recommend") and not hasattr(model, use):
+        pytest.skip(f"{name} has no {use}")
+    if use == "tune" and "n_components" not in model.get_params():
+        pytest.skip(f"{name} has no n_components")
+    model.fit(*get_data(model))
+    backend.calls = 0
+    expected = USES[use](copy.deepcopy(model))
+    count = backend.calls
+    if not count:
+        pytest.skip(f"{use} of {name} does not use the GPU")
+    for last in {0, count // 2, count - 1}:
+        own = copy.deepcopy(model)
+        before = vars(own).copy()
+        backend.calls, backend.last = 0, last
+        with pytest.raises(
+            MemoryError, match=r"The GPU has too little memory \(CUDA out of memory.*pass .*fewer rows"
+        ) as e:
+            USES[use](own)
+        named, settings = set(re.findall(r"lower (\w+)", str(e.value))), {"n_components", "max_features"}
+        assert named <= settings & {parameter.rpartition("__")[2] for parameter in model.get_params()}
+        assert named or isinstance(model, BinaryRelevance | MC1 | MCb | Tagger)
+        assert vars(own).keys() == before.keys()
+        backend.last = float("inf")
+        again = USES[use](own)
+        if isinstance(expected, np.ndarray):
+            np.testing.assert_array_equal(again, expected)
+
+
+def test_other_errors_are_raised_as_they_are():
     with pytest.raises(RuntimeError, match="other"), explain_out_of_memory():
         raise RuntimeError("other")

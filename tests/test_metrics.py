@@ -20,16 +20,19 @@ from labelgap.metrics import (
     InstanceAUC,
     NDCGAtK,
     PrecisionAtK,
+    ProbeCells,
     PSNDCGAtK,
     PSPrecisionAtK,
     RecallAtK,
     corrected_metrics,
+    draw_cells,
     evaluate,
     f1_score,
     hamming_loss,
     instance_auc,
     ndcg_at_k,
     precision_at_k,
+    probed_metrics,
     psndcg_at_k,
     psp_at_k,
     recall_at_k,
@@ -725,6 +728,36 @@ def test_an_uncertain_share_widens_the_interval(thinned):
         exact.update(written, scores)
         assert wide.compute() == exact.compute()
         assert wide.interval() == pytest.approx((min(low for low, _ in ends), max(high for _, high in ends)))
+
+
+def test_a_probe_finds_the_values_of_the_true_labels_whatever_is_missing(thinned):
+    """The best labels are forgotten most, and some written labels are wrong."""
+    truth, scores, _ = thinned
+    rng = np.random.default_rng(0)
+    written = np.where(truth, rng.random(truth.shape) < 1 / (1 + np.exp(scores)), rng.random(truth.shape) < 0.02)
+    values = {name: value for name, value in true_values(truth, scores).items() if name[0] in "Pm"}
+    values["share written"] = (written & (truth > 0)).sum() / truth.sum()
+    indices = np.argsort(-scores, axis=1)[:, :8]
+    probabilities = 1 / (1 + np.exp(1 - np.take_along_axis(scores, indices, axis=1)))
+    found, held = {name: [] for name in values}, {name: [] for name in values}
+    for seed in range(60):
+        cells = draw_cells(written, indices, probabilities, 600, seed)
+        estimates = probed_metrics(written, scores, cells, truth[cells.rows, cells.labels])
+        assert estimates.keys() == values.keys()
+        for name, (value, low, high) in estimates.items():
+            found[name].append(value)
+            held[name].append(low <= values[name] <= high)
+    for name, value in values.items():
+        assert np.mean(found[name]) == pytest.approx(value, abs=4 * np.std(found[name]) / np.sqrt(60)), name
+        assert np.mean(held[name]) > 0.88, name
+
+
+def test_a_probe_of_no_ranked_cell_says_that_it_cannot_know():
+    cells = ProbeCells(np.array([0]), np.array([1]), np.array([0.5]))
+    found = probed_metrics([[1, 0]], [[1.0, 0.0]], cells, [False], ks=[1])
+    assert found["P@1"][1:] == (0.0, 1.0)
+    with pytest.raises(ValueError, match="Y has unknown cells"):
+        probed_metrics([[1, NAN]], [[1.0, 0.0]], cells, [False])
 
 
 def test_deconvolution_finds_the_numbers_of_labels():

@@ -17,6 +17,7 @@ from labelgap import LEML, OneClassMF, OneClassMFCV, hide_positives, hold_out_po
 from labelgap.datasets import make_low_rank
 from labelgap.estimators.low_rank import start_factors
 from labelgap.metrics import NDCGAtK, precision_at_k
+from labelgap.model_selection import engine
 from labelgap.model_selection import one_class_cv as module
 from labelgap.model_selection.candidates import Walk
 from labelgap.model_selection.engine import SharedStarts
@@ -371,6 +372,33 @@ def test_held_out_rows_are_never_trained_on(recorded, data, wrap):
         np.testing.assert_array_equal(material.side.row_graph.toarray(), S[np.ix_(kept, kept)])
     np.testing.assert_array_equal(last.left.times(constant)[:, :-1], X)
     np.testing.assert_array_equal(last.side.row_graph.toarray(), S)
+
+
+@pytest.mark.parametrize(("hold_out", "given"), [("rows", "XS"), ("positives", "XS"), ("positives", "")])
+def test_of_many_rows_the_path_has_a_sub_sample(recorded, data, monkeypatch, hold_out, given):
+    monkeypatch.setattr(engine, "MIN_FIRST_ROUND_ROWS", 30)
+    fits, judges = recorded
+    model = fitted(make(hold_out=hold_out), data, given)
+    first, small = judges if hold_out == "rows" else (judges[0], None)
+    *searched, _ = fits
+    steps = sum(row["warm"] for row in model.table_)
+    n_train = 96 if hold_out == "rows" else N
+    assert {len(material.labels) for material, _, _ in searched[:steps]} == {30}
+    assert {len(material.labels) for material, _, _ in searched[steps:]} == {n_train}
+    path, full = searched[0][0], searched[-1][0]
+    if "X" in given:  # the rows of the path are training rows of the first split, with their labels
+        constant = np.eye(D + 1)
+        rows, all_rows = path.left.times(constant)[:, :-1], full.left.times(constant)[:, :-1]
+        where = [int(np.flatnonzero((row == all_rows).all(1))[0]) for row in rows]
+        np.testing.assert_array_equal(dense(path.labels.positives), dense(full.labels.positives)[where])
+        graph = full.side.row_graph.toarray()
+        np.testing.assert_array_equal(path.side.row_graph.toarray(), graph[np.ix_(where, where)])
+    if small is not None:
+        held, all_held = (judge.rows.times(np.eye(D + 1))[:, :-1] for judge in (small, first))
+        assert all((row == all_held).all(1).any() for row in held)
+        assert small.held_out.shape[0] == 24
+    assert set(model.best_params_) >= {"weight_unlabelled", "alpha"}
+    assert model.best_params_["alpha"] in ALPHAS
 
 
 def test_the_path_starts_from_neighbours_and_the_end_from_the_start(recorded, data):

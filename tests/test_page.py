@@ -681,6 +681,7 @@ def test_no_card_is_passed_over_when_others_decide_and_undo(page, server, group)
 
 
 def test_numbers_follow_the_server_where_a_skipped_card_is_decided(page, server):
+    let_the_queue_learn(server)
     send(server, "skip", listed(server)[0])
     page.get_by_label("Show").select_option("skipped")
     page.wait_for_selector(".workspace[aria-busy=false]")

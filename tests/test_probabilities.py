@@ -75,6 +75,13 @@ def test_a_probability_rises_with_the_score():
         np.testing.assert_allclose(p[inside], probability, atol=0.02)
 
 
+def test_scores_that_differ_by_rounding_count_as_equal():
+    rng = np.random.default_rng(0)
+    scores = np.repeat([-0.04, -0.01, -0.02], 50) + rng.integers(-2, 3, 150) * 2.0**-59
+    calibration = Calibration(1).fit(scores, np.zeros(150, int), rng.random(150) < 0.4)
+    assert np.isfinite(calibration.predict(scores, np.zeros(150, int))).all()
+
+
 def test_the_probability_of_a_written_label_is_its_share(data):
     X, Y = data
     model = LEML(3, alpha=1.0, random_state=0).fit(X[:2000], Y[:2000], calibrate=True)

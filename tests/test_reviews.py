@@ -1092,7 +1092,7 @@ def test_the_queue_learns_from_verdicts(client, posts):
             assert answer.json()["learned"] == 0
             unchanged = [one for one in queue() if one in cards]
             assert unchanged == cards[number + 1 :]
-    wait_for(lambda: client.get("/review/state").json()["learned"] >= LEARN_EVERY)
+    wait_for(lambda: client.get("/review/state").json()["learned"] > 40 - LEARN_EVERY)
     stated = {(card["row"], card["label"]): card["probability"] for card in cards}
     changes = {True: [], False: []}
     for card in queue():

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,10 +30,10 @@ from labelgap.cli import app as command_line
 from labelgap.gaps import LabelCooccurrence
 from labelgap.inputs import clone_with_seed
 from labelgap.observations import as_labels
-from labelgap.serve import Settings, create_app, jobs, middleware, protocol
+from labelgap.serve import Settings, create_app, jobs, middleware, protocol, scoring
 from labelgap.serve.reviews import add_page
 from labelgap.serve.schemas import ApiError
-from labelgap.serve.scoring import Batcher
+from labelgap.serve.scoring import MAX_SMALL_BATCH, Batcher, Predictor, RequestRows
 from labelgap.serve.served_models import Models, ServedModel, open_models, split_model_source
 from labelgap.serve.server import CLIENT_FAULTS, _is_no_client_fault
 
@@ -539,6 +539,18 @@ def test_an_error_of_one_job_is_its_own():
 
     found = run_batcher(work, scenario)
     assert (found[0], str(found[1]), found[2]) == (0, "mine", 2)
+
+
+@pytest.mark.parametrize(("given", "small", "large"), [(None, 3, None), (2, 2, 2)])
+def test_small_batches_leave_a_core_to_the_event_loop(given, small, large, monkeypatch):
+    chosen = []
+    monkeypatch.setattr(scoring, "available_cores", lambda: 4)
+    monkeypatch.setattr(scoring, "threads", lambda n: chosen.append(n) or nullcontext())
+    predict = Predictor(None, Settings(n_threads=given))
+    monkeypatch.setattr(predict, "_answer_group", lambda form, top, parts: [b""] * len(parts))
+    for n_rows in (1, MAX_SMALL_BATCH - 1, MAX_SMALL_BATCH):
+        predict([RequestRows("dense", [[]] * n_rows, 1), RequestRows("dense", [[]], 1)])
+    assert chosen == [small, small, large]
 
 
 # --- limits ---------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from labelgap.model_selection.candidates import (
 )
 from labelgap.model_selection.engine import WarmStarts, can_share_rows
 from labelgap.model_selection.splits import split_data
+from labelgap.observations import as_labels
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +316,91 @@ def test_starts_are_of_the_same_fold_and_the_same_other_parameters(data):
     assert starts.find_weaker({"alpha": 2.0, "n_components": 2}, 0) is None
     assert starts.find_weaker({"alpha": 2.0, "n_components": 3}, 1) is None
     assert not can_share_rows(BinaryRelevance())
+
+
+# --- the first round on a sub-sample --------------------------------------------------------------------------------
+
+N_SAMPLED, N_TRAIN, N = 40, 192, 240
+
+
+@pytest.fixture
+def sampled(monkeypatch, timed):
+    monkeypatch.setattr(engine, "MIN_FIRST_ROUND_ROWS", N_SAMPLED)
+    return timed
+
+
+def fitted_sizes():
+    return [Y.shape[0] for _, Y in Timed.fits]
+
+
+@pytest.mark.parametrize("budget", [None, 1e6])
+def test_of_many_rows_only_promising_candidates_are_fitted_on_all(data, sampled, budget):
+    found = tune(Timed(), data.X, data.Y, budget=budget, **sampled)
+    assert fitted_sizes() == 10 * [N_SAMPLED] + [N_TRAIN, N]
+    assert (found.status, found.params, found.score) == ("finished", {"a": 6}, 0.0)
+    assert sorted(tried(found)) == list(range(10))
+    assert {row["params"]["a"]: row["score"] for row in found.table} == {a: -abs(a - 6) for a in range(10)}
+
+
+def test_close_candidates_have_a_second_round_in_which_one_of_them_wins(data, sampled, monkeypatch):
+    def better_with_many_rows(labels, scores):
+        a = 6 + scores[0, 0]  # up to 6
+        return {4: 0.985, 5: 0.975 + 0.1 * (fitted_sizes()[-1] == N_TRAIN), 6: 1.0}.get(a, 0.1)
+
+    grid = {"a": [2, 4, 5, 6]}
+    found = tune(Timed(), data.X, data.Y, **{**sampled, "grid": grid, "metric": better_with_many_rows})
+    assert fitted_sizes() == 4 * [N_SAMPLED] + 3 * [N_TRAIN] + [N]
+    assert (found.params, found.score) == ({"a": 5}, pytest.approx(1.075))
+    assert [row["params"]["a"] for row in found.table] == [4, 5, 6, 2]
+
+
+def test_a_budget_is_shared_by_the_rounds(data, sampled):
+    found = tune(Timed(), data.X, data.Y, budget=7.0, **sampled)
+    # Half of the time is for the sub-sample: three candidates. Only the best one of them is fitted on all rows.
+    assert (found.status, found.params) == ("budget", {"a": 5})
+    assert fitted_sizes() == 3 * [N_SAMPLED] + [N_TRAIN, N]
+
+
+def test_a_failure_on_the_sub_sample_is_no_reason_to_be_left_out(data, sampled):
+    found = tune(Timed(bad=(6, 7)), data.X, data.Y, **sampled)
+    assert fitted_sizes() == 10 * [N_SAMPLED] + 3 * [N_TRAIN] + [N]
+    assert found.params == {"a": 5}
+    assert sum(row["error"] is not None for row in found.table) == 2
+
+
+def test_ctrl_c_in_the_first_round_keeps_what_was_tried(data, sampled):
+    found = tune(Timed(stop=6), data.X, data.Y, **sampled)
+    assert (found.status, found.params, found.estimator) == ("interrupted", {"a": 5}, None)
+    assert fitted_sizes() == 7 * [N_SAMPLED]
+
+
+def test_a_selection_has_a_first_round_too(data, sampled):
+    found = select(Timed(), sampled["grid"], data.X, data.Y, metric=sampled["metric"], random_state=0)
+    assert fitted_sizes() == 10 * [N_SAMPLED] + [N_TRAIN, N]
+    assert (found.params, len(found.table)) == ({"a": 6}, 10)
+    Timed.fits.clear()
+    select(Timed(), {"a": [3]}, data.X, data.Y, metric=sampled["metric"], random_state=0)
+    assert fitted_sizes() == [N_TRAIN, N]  # a single candidate needs no rounds
+
+
+@pytest.mark.parametrize("hold_out", ["rows", "cells", "positives"])
+def test_what_is_held_out_is_held_out_of_the_sub_sample(data, hold_out):
+    fold = split_data(data.X, as_labels(data.Y), hold_out, 0.2, 0)
+    rows = np.arange(3, 60, 2)
+    small = fold.take(rows, rows if fold.same_rows else np.arange(5))
+    np.testing.assert_array_equal(small.X_train, fold.X_train[rows])
+    assert (len(small.Y_train), len(small.X_valid)) == (len(rows), len(small.Y_valid))
+    assert fold.same_rows == (hold_out != "rows")
+    if fold.same_rows:
+        np.testing.assert_array_equal(small.X_valid, small.X_train)
+        assert small.Y_train.positives.multiply(small.Y_valid.positives).nnz == 0
+
+
+def test_rows_without_features_are_numbered_anew():
+    fold = split_data(None, as_labels(np.eye(9)[:, :4] + np.eye(9)[:, 4:8]), "positives", 0.5, 0)
+    small = fold.take(np.array([1, 4]), np.array([1, 4]))
+    assert small.X_train is None
+    np.testing.assert_array_equal(small.X_valid, [0, 1])
 
 
 # --- failures ------------------------------------------------------------------------------------------------------

@@ -319,6 +319,21 @@ def evaluate(
             "estimate): also estimate P@k, nDCG@k, recall@k and F1 of the true tags."
         ),
     ] = "",
+    probe: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Instead of evaluating, draw about so many cells at random for review: see --output."
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Table of the drawn cells, whose verdicts you fill in.")] = None,
+    verdicts: Annotated[
+        Path | None,
+        typer.Option(
+            help="The table of --probe with verdicts (accept or reject): also estimate P@k and F1 of the true tags, "
+            "without any assumption about which tags are missing or wrong."
+        ),
+    ] = None,
+    seed: FixedSeed = 0,
     dask: Dask = "",
     memory: Memory = None,
     json: Json = False,
@@ -326,16 +341,25 @@ def evaluate(
     """Compare predictions with the tags (labels) of a file. Prints P@k, nDCG@k, Hamming loss, AUC and F1.
 
     labelgap evaluate test.csv --model model
+
+    labelgap evaluate test.csv --model model --probe 200 --output probe.csv
     """
     with exit_on_error(), show_progress("Evaluating …", json), use_machines(dask, memory):
         from labelgap.commands import prediction
-        from labelgap.inputs import TableColumns, check_tags, count_tags, load_data_for, open_model
+        from labelgap.commands.outputs import check_output
+        from labelgap.inputs import TableColumns, WrongOption, check_tags, count_tags, load_data_for, open_model
 
         estimator = open_model(model)
         columns = TableColumns(text, tags, labels, separator, delimiter, encoding)
         test = load_data_for(estimator, data, columns, labels=True)
         check_tags(test, data)
-        values = prediction.evaluate(estimator, test, written_share) | count_tags(test)
+        if probe is not None:
+            if output is None:
+                raise WrongOption("--probe needs --output FILE, the table of the drawn cells.")
+            check_output("--output", output, data, model, table=True)
+            values = prediction.draw_probe(estimator, test, probe, output, seed)
+        else:
+            values = prediction.evaluate(estimator, test, written_share, verdicts) | count_tags(test)
         if prediction.is_training_file(estimator, data):
             print_note(f"The model was fitted on {data}: these figures say little about new rows.")
     print_values(values, json)
@@ -564,7 +588,10 @@ def serve(
     ] = 0.0,
     batch_size: Annotated[int, typer.Option(min=1, help="Maximum number of rows to predict at once.")] = 256,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of threads for a prediction (default: all cores).")
+        int | None,
+        typer.Option(
+            min=1, help="Number of threads for a prediction (default: all cores, for few rows all but one)."
+        ),
     ] = None,
     device: Annotated[
         str, typer.Option(help="Device that predicts 64 rows or more: auto (a GPU if there is one), cpu or cuda.")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from labelgap.datasets import read
+from labelgap.datasets import read, read_records
 from labelgap.datasets.documents import (
     find_label_columns,
     join_texts,
@@ -385,6 +385,33 @@ def store_names(model: MultiLabelEstimator, data: InputData, checksum: str = "")
     }
     if not isinstance(model, Tagger) and data.label_names is not None:
         model.label_names_in_ = np.asarray(data.label_names, dtype=object)
+
+
+def read_verdicts(path: Path, names: list[str] | None, *columns: str) -> list[dict[str, Any]]:
+    """Return the decided entries of a table with the columns row, label, verdict and others.
+
+    A verdict is "accept" or "reject"; others say nothing. An entry has the numbers of its row and label, and
+    "accepted"; "current" is 1 where the table does not have it.
+    """
+    records = read_records(path)
+    absent = [name for name in ("row", "label", "verdict", *columns) if not records or name not in records[0]]
+    if absent:
+        raise ValueError(
+            f"--verdicts {path} has no column {absent[0]}; pass one with {', '.join(('row', 'label', *columns))} and "
+            "verdict."
+        )
+    numbers = None if names is None else {name: j for j, name in enumerate(names)}
+    entries = []
+    for record in records:
+        if record["verdict"] not in ("accept", "reject"):
+            continue
+        row, label = str(record["row"]), str(record["label"])
+        number = numbers.get(label) if numbers is not None else int(label) if label.isdecimal() else None
+        if not row.isdecimal() or number is None:
+            raise ValueError(f"--verdicts {path} names row {row!r} and label {label!r}, which the data do not have.")
+        cell = {"row": int(row), "label": number, "accepted": record["verdict"] == "accept"}
+        entries.append({"current": "1"} | record | cell)
+    return entries
 
 
 def resolve_columns(model: Any, columns: TableColumns) -> TableColumns:

@@ -184,9 +184,9 @@ def fit_logit_curve(scores: NDArray, yes: NDArray, weights: NDArray) -> LogitCur
     filled = total > 0
     middle = np.bincount(bins, weights * scores, size)[filled] / total[filled]
     shares = (np.bincount(bins, weights * yes, size)[filled] + 0.5) / (total[filled] + 1.0)
-    from sklearn.isotonic import IsotonicRegression  # late: every estimator imports this module
+    from sklearn.isotonic import isotonic_regression  # late: every estimator imports this module
 
-    rising = IsotonicRegression().fit_transform(middle, shares, sample_weight=total[filled])
+    rising = isotonic_regression(shares, sample_weight=total[filled])
     spread = float(np.sqrt(np.cov(scores, aweights=weights, ddof=0)))
     # Between knots that differ by rounding only, interpolation would divide by almost 0.
     apart = np.diff(middle, prepend=-np.inf) > MIN_KNOT_DISTANCE * spread

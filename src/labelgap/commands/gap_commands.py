@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from labelgap.commands.outputs import check_output, resumable
-from labelgap.datasets import read_records, write_records
+from labelgap.datasets import write_records
 from labelgap.datasets.tables import guess_table_format
 from labelgap.gaps import Audit, Completed, Explanation, learn
 from labelgap.gaps import audit as audit_labels
@@ -28,6 +28,7 @@ from labelgap.inputs import (
     get_label_names,
     load_data_for,
     open_model,
+    read_verdicts,
     resolve_columns,
 )
 from labelgap.observations import as_labels
@@ -127,7 +128,7 @@ def audit(
     data = load_data_for(model, path, columns, labels=True)
     check_tags(data, path)
     files, names = {"data": path, "model": model_path}, get_label_names(model)
-    judged = None if verdicts is None else read_verdicts(verdicts, names)
+    judged = None if verdicts is None else read_judged(verdicts, names)
 
     def write(result: Audit) -> AuditReport:
         learned = result if judged is None else learn(result, *judged)
@@ -145,27 +146,14 @@ def audit(
         return write(audit_labels(data.X, data.Y, clone_with_seed(model, seed), **options))
 
 
-def read_verdicts(path: Path, names: list[str] | None) -> tuple[list[int], list[int], list[bool]]:
-    """Return rows, labels and whether the suggestion was right, from a table with the columns row, label and verdict.
+def read_judged(path: Path, names: list[str] | None) -> tuple[list[int], list[int], list[bool]]:
+    """Return rows, labels and whether the suggestion was right, from a table that :func:`read_verdicts` reads.
 
-    A verdict is "accept" or "reject"; others say nothing. The log of a review has a column "current" too, 1 for
-    entries that no later one replaced.
+    The log of a review has a column "current" too, 1 for entries that no later one replaced.
     """
-    records = read_records(path)
-    absent = [name for name in ("row", "label", "verdict") if not records or name not in records[0]]
-    if absent:
-        raise ValueError(f"--verdicts {path} has no column {absent[0]}; pass one with row, label and verdict.")
-    numbers = None if names is None else {name: j for j, name in enumerate(names)}
-    cells = []
-    for record in records:
-        if record["verdict"] not in ("accept", "reject") or str(record.get("current", "1")) != "1":
-            continue
-        row, label = str(record["row"]), str(record["label"])
-        number = numbers.get(label) if numbers is not None else int(label) if label.isdecimal() else None
-        if not row.isdecimal() or number is None:
-            raise ValueError(f"--verdicts {path} names row {row!r} and label {label!r}, which the data do not have.")
-        cells.append((int(row), number, record["verdict"] == "accept"))
-    return [row for row, _, _ in cells], [label for _, label, _ in cells], [right for _, _, right in cells]
+    records = [record for record in read_verdicts(path, names) if str(record["current"]) == "1"]
+    rows, labels, right = ([record[name] for record in records] for name in ("row", "label", "accepted"))
+    return rows, labels, right
 
 
 def complete(

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from labelgap.commands.outputs import check_output, compute_checksum
-from labelgap.datasets import read, write, write_records
+from labelgap.datasets import read, read_records, write, write_records
 from labelgap.datasets.shard_folders import read_files, split_table, write_shards, write_table_shards
 from labelgap.datasets.tables import guess_table_format
 from labelgap.datasets.tag_columns import NOTATIONS, join_tags, split_tags
@@ -25,13 +25,16 @@ from labelgap.inputs import (
     get_label_names,
     load_data_for,
     open_model,
+    read_verdicts,
     resolve_columns,
 )
 from labelgap.kernels.mapped import MappedMatrix, split_rows_evenly
 from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
 from labelgap.metrics.corrected import check_range, check_written
+from labelgap.metrics.probed import Estimate, ProbeCells, WrittenSums, add_probe, check_complete, draw_cells
 from labelgap.observations import Labels, as_labels
 from labelgap.persistence import read_header
+from labelgap.portable import without_markup
 from labelgap.runtime import call_elsewhere, check_file, get_runner, row_blocks, run_parallel
 
 
@@ -51,6 +54,7 @@ def load_rows(
     return InputData(texts, None)
 
 
+PROBED_LABELS = 30  # of a row, best first, that a probe draws from by their probabilities
 PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
 TASKS_PER_THREAD = 4  # of a cluster that evaluates rows, so that slow workers get fewer
 TRUE_COLUMNS = ("true_probabilities", "true_low", "true_high")
@@ -182,17 +186,19 @@ def _write_with_features(path: Path, predictions: list[dict[str, Any]], model: A
     write(path, data.X, Y, label_names=names)
 
 
-def evaluate(model: Any, data: InputData, written_share: str = "") -> dict[str, Any]:
+def evaluate(model: Any, data: InputData, written_share: str = "", verdicts: Path | None = None) -> dict[str, Any]:
     """Return the usual metrics of a model on the known cells of labelled rows.
 
-    With the share of true labels that are written, return estimates for the true labels too, with intervals.
+    With the share of true labels that are written, or with verdicts on a probe, return estimates for the true labels
+    too, with intervals.
     """
     labels = as_labels(data.Y)
     if labels.shape[1] != model.n_labels_:
         raise ValueError(
             f"The data have {labels.shape[1]} labels and the model {model.n_labels_}; pass data of the same set."
         )
-    ranking: dict[str, Metric] = standard_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_))
+    ks = tuple(k for k in (1, 3, 5) if k <= model.n_labels_)
+    ranking: dict[str, Metric] = standard_metrics(ks)
     ranking["AUC"] = InstanceAUC()
     deciding: dict[str, Metric] = {"Hamming": HammingLoss(), "micro F1": F1("micro"), "macro F1": F1("macro")}
     corrected = _make_corrected(model, written_share) if written_share else {}
@@ -212,6 +218,11 @@ def evaluate(model: Any, data: InputData, written_share: str = "") -> dict[str, 
     for name, metric in corrected.items():
         values[f"{name} of true labels"] = round(metric.compute(), 6)
         values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
+    if verdicts is not None:
+        totals = {name: metric._total for name, metric in (ranking | deciding).items()}
+        for name, (value, low, high) in _evaluate_probe(model, verdicts, data.X, labels, ks, totals).items():
+            values[f"{name} of true labels, by the probe"] = round(value, 6)
+            values[f"{name} of true labels, by the probe, 95 % interval"] = [round(low, 6), round(high, 6)]
     return values
 
 
@@ -232,6 +243,57 @@ def _make_corrected(model: Any, written_share: str) -> dict[str, Any]:
     """Return estimators of the metrics of the true labels."""
     written, bounds = _parse_written_share(model, written_share)
     return corrected_metrics(tuple(k for k in (1, 3, 5) if k <= model.n_labels_), written, bounds)
+
+
+def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) -> dict[str, Any]:
+    """Write a table of cells for review, drawn at random and in random order; return the values to print."""
+    if name_values(model) == "score":
+        raise WrongOption("--probe needs probabilities, and the model was not calibrated; fit it with --calibrate.")
+    indices, _, probabilities = model.rank(data.X, min(PROBED_LABELS, model.n_labels_), meaning="true")
+    probe = draw_cells(data.Y, indices, probabilities, size, seed)
+    names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
+    order = np.random.default_rng(seed).permutation(len(probe.rows))
+    cells = zip(*(part[order].tolist() for part in probe), strict=True)
+    texts = [" ".join(without_markup(x).split()) for x in data.X] if data.is_text else [""] * len(data)
+    rows = ([row, names[label], "", chance, texts[row]] for row, label, chance in cells)
+    write_records(output, ["row", "label", "verdict", "chance", "text"], rows)
+    return {
+        "cells to review": len(order),
+        "output": str(output),
+        "note": f"Write accept (the tag is right for the text) or reject into the column verdict of {output}, from "
+        f"the top, as many as you like; then pass --verdicts {output}.",
+    }
+
+
+def _evaluate_probe(
+    model: Any, path: Path, X: Any, labels: Labels, ks: Sequence[int], totals: dict[str, Any]
+) -> dict[str, Estimate]:
+    """Return estimates for the true labels from the verdicts on a probe and the sums over the written labels."""
+    check_complete(labels)
+    entries = read_verdicts(path, get_label_names(model), "chance")
+    if not entries:
+        raise ValueError(f"--verdicts {path} has no verdict; write accept or reject into the column verdict.")
+    rows, numbers, chances = (
+        np.array([float(entry[name]) for entry in entries]) for name in ("row", "label", "chance")
+    )
+    chances *= len(entries) / len(read_records(path))  # the table is in random order
+    probe = ProbeCells(rows.astype(np.int64), numbers.astype(np.int64), chances)
+    if probe.rows.max() >= labels.shape[0] or not ((chances > 0) & (chances <= 1)).all():
+        raise ValueError(
+            f"--verdicts {path} has a row or a chance that is out of range; pass the table that --probe wrote for "
+            "these data."
+        )
+    present, position = np.unique(probe.rows, return_inverse=True)
+    decided, places = model.decide(X[present] if not isinstance(X, list) else [X[i] for i in present]), probe.labels
+    scores, decisions = (np.asarray(part)[position] for part in (decided.scores, decided.decisions))
+    cells = np.arange(len(position))
+    better = (scores > scores[cells, places][:, None]).sum(axis=1)
+    written = labels.positives[present].toarray()[position, places]
+    hits, predicted, positives, _ = totals["micro F1"].sum(axis=1)
+    hits_at = {k: k * totals[f"P@{k}"][0] for k in ks}
+    sums = WrittenSums(labels.shape[0], positives, hits_at, predicted, hits)
+    true = np.array([entry["accepted"] for entry in entries])
+    return add_probe(sums, probe, true, written, better, decisions[cells, places] > 0)
 
 
 def _parse_written_share(model: Any, text: str) -> tuple[Any, tuple[float, float] | None]:

@@ -213,7 +213,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
                 FutureWarning,
                 stacklevel=4,
             )
-        with self._restore_on_error(), threads(self.n_jobs), explain_out_of_memory():
+        with self._restore_on_error(), self._compute():
             X, labels = self._check_fit(X, Y, observed)
             self.container_, self.n_labels_ = labels.container, labels.shape[1]
             self.__dict__.pop("calibration_", None)
@@ -231,7 +231,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         The array is dense; for many labels use :meth:`predict_topk`.
         """
         check_is_fitted(self)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             # The same blocks as in predict: with others, rounding could make the two disagree.
             return self._decisions(self._check_rows(X)).dense()
 
@@ -242,7 +242,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         For a data frame that is a data frame with the names of the labels, and with the index of X if X has one.
         """
         check_is_fitted(self)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             positives = self._decisions(self._check_rows(X)).positives()
         names = getattr(self, "label_names_in_", None)
         return self.container_.pack(positives, names, getattr(X, "index", None) if hasattr(X, "iloc") else None)
@@ -268,7 +268,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         calibration = self._get_calibration(meaning) if proba else None
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             X = self._check_rows(X)
             if calibration is None:
                 return self._decisions(X).topk(int(k))
@@ -286,7 +286,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         calibration = getattr(self, "calibration_", None)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             all_scores = self._scores(self._check_rows(X))
             indices, scores = all_scores.topk(int(k))
         if calibration is None:
@@ -297,7 +297,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     def decide(self, X: MatrixLike) -> Decided:
         """Return the scores, decision values and probabilities of all labels of rows, computed at once."""
         check_is_fitted(self)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             all_scores = self._scores(self._check_rows(X))
             scores = all_scores.dense()
         calibration = getattr(self, "calibration_", None)
@@ -340,7 +340,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         if return_interval and meaning != "true":
             raise ValueError("return_interval=True is for meaning='true': P(written) is checked and has no bounds.")
         labels = np.arange(self.n_labels_)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             blocks = self._scores(self._check_rows(X)).blocks()
             if not return_interval:
                 return np.concatenate([calibration.convert(block, labels, meaning) for block in blocks])
@@ -378,7 +378,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         self._check_match(X, labels)
         if positives_only is None:
             positives_only = self._has_positives_only(labels)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             self.calibration_ = calibrate_rows(self._scores(X), labels, aim=aim, positives_only=positives_only)
         return self
 
@@ -464,7 +464,7 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(y, observed)
         self._check_match(X, labels)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             scores = self._scores(X)
             at_known = scores.topk(1) if labels.complete else scores.known(labels)
         batch = Batch(labels, at_known)
@@ -481,8 +481,17 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         X, labels = self._check_rows(X), self._read_labels(Y, None)
         self._check_match(X, labels)
-        with threads(self.n_jobs), explain_out_of_memory():
+        with self._compute():
             return (self._scores(X) if ranked else self._decisions(X)).known(labels)
+
+    @contextmanager
+    def _compute(self) -> Iterator[None]:
+        """Set the number of threads of the block, and explain its error if the memory of a GPU is full."""
+        names = type(self)._get_param_names()
+        settings = [name for name in ("n_components", "max_features") if name in names]
+        alternatives = ["dtype='float32'"] if np.dtype(self.dtype) == np.float64 else []
+        with threads(self.n_jobs), explain_out_of_memory(settings, [*alternatives, "fewer rows"]):
+            yield
 
     def _kernels(self) -> Backend:
         return get_backend(self.device if self._uses_device else "cpu")

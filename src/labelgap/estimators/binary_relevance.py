@@ -49,7 +49,6 @@ from labelgap.losses import Loss, get_loss
 from labelgap.observations import Labels
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.observations.labels import append_labels, make_csr, stack_rows
-from labelgap.runtime import threads
 
 DEFAULT_CS = tuple(10.0**power for power in range(-8, 9))
 MAX_NEWTON_FEATURES = 500  # a Newton step takes time cubic in the number of features
@@ -247,7 +246,7 @@ class BinaryRelevance(MultiLabelEstimator):
             return self.fit(X, Y, observed, prior=prior)
         self._check_parameters()
         outcome = None
-        with self._restore_on_error(), threads(self.n_jobs):
+        with self._restore_on_error(), self._compute():
             names, n_before = getattr(self, "label_names_in_", None), self.n_labels_
             rows, names = check_further(self, self._check_rows(X), Y, observed, names)
             if past is None:

@@ -30,7 +30,6 @@ from labelgap.objectives.problem import BoundData, Iteration, Options, Problem, 
 from labelgap.objectives.update import Memory, PreviousFit, make_memory, update, update_with_past
 from labelgap.observations import Labels
 from labelgap.observations.labels import append_labels, match_columns, select_labels, stack_rows
-from labelgap.runtime import threads
 from labelgap.solvers import Fit, Status
 
 DEFAULT_COMPONENTS = 100
@@ -289,7 +288,7 @@ def partial_fit(
     if not model.fit_intercept and model.intercept_factors_.any():
         raise ValueError("fit_intercept=False, and the model has a constant feature from its fit; set it to True.")
     interrupt = None
-    with model._restore_on_error(), threads(model.n_jobs), explain_overflow(model.dtype):
+    with model._restore_on_error(), model._compute(), explain_overflow(model.dtype):
         names = getattr(model, "label_names_in_", None)
         rows, names = check_further(model, check_rows(X), Y, observed, names)
         before = stored_rows

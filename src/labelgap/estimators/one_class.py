@@ -35,7 +35,7 @@ from labelgap.estimators.low_rank import (
 )
 from labelgap.estimators.parameters import check_choice, check_k, check_number, check_weights, choose_weights
 from labelgap.estimators.scores import FactorScores
-from labelgap.kernels import Backend, explain_out_of_memory, get_backend
+from labelgap.kernels import Backend, get_backend
 from labelgap.losses import LOSSES, Loss, get_loss
 from labelgap.objectives.base import Ridge, Sum
 from labelgap.objectives.cells import BoundCells, Weights
@@ -46,7 +46,6 @@ from labelgap.objectives.update import Memory, PreviousFit
 from labelgap.observations import Labels, as_labels, check_sparse_indices
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.observations.labels import append_labels, stack_rows
-from labelgap.runtime import threads
 from labelgap.solvers import Fit, NewtonCG
 from labelgap.solvers.base import LinearMap
 
@@ -365,7 +364,7 @@ class OneClassMF(MultiLabelEstimator):
         """
         check_is_fitted(self)
         check_k(k, self.n_labels_)
-        with threads(self.n_jobs):
+        with self._compute():
             if sp.issparse(users) or np.ndim(users) == 2:
                 seen = check_new_positives("users", users, self.n_labels_)
                 factors = self.fold_in_rows(seen)
@@ -378,8 +377,8 @@ class OneClassMF(MultiLabelEstimator):
     def _rank(self, B: NDArray, H: NDArray, k: int, excluded: sp.csr_array | None) -> tuple[NDArray, NDArray]:
         """Return the k best columns of each row of B Hᵀ without the excluded cells, and their values."""
         kernels = self._prediction_kernels(len(B))
-        hidden = None if excluded is None else kernels.prepare(excluded, H.dtype)
-        with explain_out_of_memory():
+        with self._compute():
+            hidden = None if excluded is None else kernels.prepare(excluded, H.dtype)
             indices, values = kernels.topk(kernels.array(B, H.dtype), kernels.array(H, H.dtype), k, hidden)
             return kernels.to_numpy(indices), kernels.to_numpy(values)
 
@@ -393,7 +392,7 @@ class OneClassMF(MultiLabelEstimator):
         ids = check_ids("labels", labels, self.n_labels_)
         check_k(k, self.n_labels_ - 1)
         H = self.label_factors_
-        with threads(self.n_jobs):
+        with self._compute():
             centred = H - H.mean(0)
             length = np.linalg.norm(centred, axis=1, keepdims=True)
             unit = centred / np.where(length > 0, length, 1)
@@ -412,7 +411,7 @@ class OneClassMF(MultiLabelEstimator):
         one_class = self._one_class((None, self.n_labels_), self._get_scales(self.n_labels_))
         p, q = one_class.weights
         weights = Weights.of(float(np.mean(p)) * self.unlabelled_share_, q)
-        with threads(self.n_jobs):
+        with self._compute():
             return fold_in(positives, self.label_factors_, one_class, weights, self.alpha, get_backend())
 
     def fold_in_labels(self, positives: MatrixLike) -> NDArray:
@@ -425,7 +424,7 @@ class OneClassMF(MultiLabelEstimator):
         weights = Weights.of(float(np.mean(q)) * self.unlabelled_share_, p)
         alpha = self.alpha if self.alpha_labels is None else self.alpha_labels
         importance = Weights(1.0, self.row_weights_[:, None]) if hasattr(self, "row_weights_") else Weights()
-        with threads(self.n_jobs):
+        with self._compute():
             return fold_in(positives, rows, one_class, weights, alpha, get_backend(), importance)
 
     def _check_parameters(self) -> None:

@@ -4,6 +4,7 @@ from labelgap.calibration import Calibration, calibration_error, reliability
 from labelgap.gaps.auditing import Audit, RankedRows, Suggestions, audit
 from labelgap.gaps.explanations import Argument, Explanation, LabelCooccurrence, explain
 from labelgap.gaps.filling import Completed, complete
+from labelgap.gaps.label_mixture import LabelMixture
 from labelgap.gaps.verdicts import (
     Probe,
     Remaining,
@@ -23,6 +24,7 @@ __all__ = [
     "Completed",
     "Explanation",
     "LabelCooccurrence",
+    "LabelMixture",
     "Probe",
     "RankedRows",
     "Remaining",

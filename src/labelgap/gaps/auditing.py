@@ -26,7 +26,7 @@ from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
 LOW_SHARE = 0.5  # of the absent cells of a label: cells below these have a low score
 MIN_LABELS = 10
-N_SHARES, N_FACTORS, FACTOR_SHAPES = 40, 60, (0.3, 0.5, 1.0)  # grids of φ and of g in `estimate_traceless`
+N_SHARES, N_FACTORS, FACTOR_SHAPES = 40, 60, (0.3, 0.5, 1.0)  # grids of φ and of g in `estimate_right_among_low`
 RATE_SPREAD = 0.1  # between groups of labels: prior standard deviation, in parts of the rate of all cells
 MIN_SHARE_OF_BOUND = 0.1  # rates of missing or wrong labels, in parts of their upper bounds
 ROW_TEMPERATURE = 0.1
@@ -92,8 +92,8 @@ class Audit:
         For each missing label, the share of the written cells of labels of similar frequency with a higher score.
     written_interval : ndarray of shape (L, 2)
         A 95 % interval of ``written``; labels of similar frequency share one.
-    traceless : float
-        The estimated share of right labels among written ones of which the row shows no trace.
+    right_among_low : float
+        The estimated share of right labels among the written labels with low scores; the others are wrong.
     label_names : list of str, optional
         The names of the labels, if Y has them.
     """
@@ -104,7 +104,7 @@ class Audit:
     n_written: NDArray[np.int64]
     places: NDArray[np.float64]
     written_interval: NDArray[np.float64]
-    traceless: float = 0.0
+    right_among_low: float = 0.0
     label_names: list[str] | None = None
 
     @property
@@ -138,10 +138,10 @@ class Audit:
 
         The cells of a row share its features, so that their errors are no independent events: 1 − Π (1 − p) would
         rank a row with many slight doubts before one with a strong doubt. Probabilities of missing labels are upper
-        bounds where the data cannot tell, so those of doubtful labels count as if no right label were traceless.
+        bounds where the data cannot tell, so those of doubtful labels count as if none with a low score were right.
         """
         rows = np.concatenate([self.missing.rows, self.doubtful.rows])
-        doubts = np.minimum(self.doubtful.probabilities / (1 - self.traceless), 1.0)
+        doubts = np.minimum(self.doubtful.probabilities / (1 - self.right_among_low), 1.0)
         p = np.concatenate([self.missing.probabilities, doubts])
         present, position = np.unique(rows, return_inverse=True)
         weights = np.exp(p / ROW_TEMPERATURE)
@@ -198,7 +198,8 @@ def audit(
 
     A model that was fitted without the row scores its cells, and the scores are calibrated to
     f = P(label is written | row). The other labels of the row are not used: if every row has at least one label, a
-    row without others would reveal its own.
+    row without others would reveal its own. An estimator with a method ``score_labels(X, Y)``, such as
+    :class:`~labelgap.gaps.LabelMixture`, does use them.
 
     The audit assumes that in every row a true label j is written with the same probability c_j ("missing at random
     per label"), and that a label is wrongly written with the same probability ε_j. Then
@@ -324,7 +325,7 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     rates, cap = _shrink_rates(added, of_group)
     estimates = rates[group[cells.labels[written]]] * (1 - f[written]) / f[written]
     ranked_written = _rank_cells(written, estimates, estimates, cap)
-    right = estimate_traceless(cells, n_labels)
+    right = estimate_right_among_low(cells, n_labels)
     missing, doubtful = (
         Suggestions(cells.rows[index], cells.labels[index], p)
         for index, p in (ranked_absent, (ranked_written[0], ranked_written[1] * (1 - right)))
@@ -369,15 +370,21 @@ def _rank_cells(
     return index[order], values
 
 
-def estimate_traceless(cells: ScoredCells, n_labels: int) -> float:
-    """Estimate the share of right labels among written ones with low scores, whose rows show no trace of them.
+def estimate_right_among_low(cells: ScoredCells, n_labels: int) -> float:
+    """Estimate the share of right labels among the written labels with low scores.
 
-    How often a right label leaves no trace differs between labels, and wrong labels are spread evenly: their number
-    is proportional to α + β · (written cells). So the labels of which fewest written cells have low scores, compared
-    with the rest, show the share of wrong ones. The number of low written cells of a label is Poisson, with the mean
-    (α + β · written cells) · (φ + (1 − φ) g), where φ is the share of wrong ones and g a gamma-distributed factor of
-    mean 1. The estimate is the mean of 1 − φ given all numbers, with equal prior weights of all φ and of some shapes
-    of g. Fewer than ten labels say nothing; the share is then 0.
+    A low score does not prove that a written label is wrong: features may not show a right one. The two differ in how
+    they are spread over labels. Wrong labels are as frequent, relative to the label's own frequency, for every label.
+    Right labels with low scores are common for some labels and rare for others. So the labels with relatively few low
+    scores show how many wrong ones there are everywhere.
+
+    Let n_j written cells have label j, of which k_j have low scores. Then k_j is Poisson with the mean
+
+        (α + β n_j) · (φ + (1 − φ) g_j),
+
+    where α and β ≥ 0 come from a regression of k on n, φ is the share of wrong labels, and g_j has a gamma
+    distribution of mean 1. The estimate is the mean of 1 − φ given all k_j, with equal prior weights of all φ and of
+    three shapes of the distribution. With fewer than ten labels nothing can be said, and the share is 0.
     """
     before, totals = count_before(cells, n_labels, ~cells.positive, descending=False)
     low = cells.positive & (before < LOW_SHARE * (totals[cells.labels] + 1))

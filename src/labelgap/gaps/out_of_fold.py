@@ -20,7 +20,9 @@ from labelgap.calibration.scored_cells import ScoredCells, choose_cells, concate
 from labelgap.checkpoints import checkpoint_call, checkpoint_calls
 from labelgap.estimators import as_labels_for, get_final_estimator
 from labelgap.observations import Labels
-from labelgap.runtime import progress, row_blocks, threads
+from labelgap.runtime import progress, row_blocks
+
+MAX_SAMPLED = 1 << 19  # cells of all rows: a calibration needs no more, and memory grows with them
 
 
 class GeneratorState(NamedTuple):
@@ -49,13 +51,15 @@ def score_out_of_fold(
 ) -> ScoredCells:
     """Return cells of every row, scored by a clone of the estimator that was fitted on the other folds.
 
-    Each row contributes all positives, the ``candidates`` best absent labels, and ``n_sampled`` other absent ones,
-    drawn with replacement; unknown cells are left out. ``rng`` comes from :func:`make_resumable_generator`. Rows of
-    one group, and equal rows, are in one fold. ``report`` gets the cells so far after each fold but the last.
+    Each row contributes all positives, the ``candidates`` best absent labels, and ``n_sampled`` other absent ones (of
+    very many rows fewer), drawn with replacement; unknown cells are left out. ``rng`` comes from
+    :func:`make_resumable_generator`. Rows of one group, and equal rows, are in one fold. ``report`` gets the cells so
+    far after each fold but the last.
     """
     fold = draw_folds(find_units(X, groups, len(labels)), n_folds, rng)
     score_rows = prepare_folds(estimator, X, labels)
     seeds = rng.randint(1 << 31, size=fold.max() + 1)  # folds may run on other machines, in any order
+    n_sampled = _limit_sample(n_sampled, len(labels))
     score = partial(_score_fold, score_rows, labels, fold, candidates=candidates, n_sampled=n_sampled)
     tasks, parts = [partial(score, number, seed) for number, seed in enumerate(seeds)], []
     with progress(len(tasks), "Folds", 0) as advance:
@@ -77,7 +81,7 @@ def choose_probable_cells(
             f"probabilities has shape {np.shape(probabilities)} and Y {tuple(labels.shape)}; pass one for each cell."
         )
     matrix: Any = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities)
-    parts = []
+    parts, n_sampled = [], _limit_sample(n_sampled, len(labels))
     for rows in row_blocks(*labels.shape):
         block = np.asarray(matrix[rows].toarray() if sp.issparse(matrix) else matrix[rows], np.float64)
         if not np.isfinite(block).all():
@@ -85,6 +89,15 @@ def choose_probable_cells(
         numbers = np.arange(rows.start, rows.start + len(block))
         parts.append(choose_cells(block, numbers, labels[rows], candidates, n_sampled, rng))
     return concatenate_cells(parts)
+
+
+def _limit_sample(n_sampled: int, n_rows: int) -> int:
+    """Return the number of absent cells to sample of each row, so that all rows have at most ``MAX_SAMPLED``.
+
+    >>> _limit_sample(20, 1000), _limit_sample(20, 100_000)
+    (20, 5)
+    """
+    return min(n_sampled, max(MAX_SAMPLED // n_rows, 1))
 
 
 def find_units(X: Any, groups: Any, n: int) -> NDArray[np.int64]:
@@ -204,13 +217,13 @@ def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
     """
     prepare = getattr(clone(estimator), "_prepare_folds", None)
     if prepare is not None:
-        with threads(estimator.n_jobs):
+        with estimator._compute():
             score = prepare(X, labels)
     if prepare is None or score is None:
         return partial(_fit_and_score, estimator, X, labels)
 
     def score_rows(train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
-        with threads(estimator.n_jobs):
+        with estimator._compute():
             for block in score(train, held_out).blocks():
                 yield np.asarray(block, np.float64)
 
@@ -220,8 +233,13 @@ def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
 def _fit_and_score(estimator: Any, X: Any, labels: Labels, train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
     """Fit a clone on the training rows and yield the scores of the held-out rows, block by block."""
     model = fit_clone(estimator, _take_rows(X, train), labels[train])
+    final = get_final_estimator(model)
     for block in row_blocks(len(held_out), labels.shape[1]):
-        yield compute_scores(model, _take_rows(X, held_out[block]))
+        rows = _take_rows(X, held_out[block])
+        if hasattr(final, "score_labels"):  # beside the other labels of the row
+            yield final.score_labels(rows if final is model else model[:-1].transform(rows), labels[held_out[block]])
+        else:
+            yield compute_scores(model, rows)
 
 
 def _score_fold(

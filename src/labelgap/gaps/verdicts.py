@@ -19,13 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from labelgap.calibration.logits import compute_logits, fit_logits, sigmoid
 from labelgap.calibration.written import STANDARD_ERRORS_95, WrittenShare
 from labelgap.gaps.auditing import Audit, Suggestions
+from labelgap.metrics.probed import choose_chances
 from labelgap.portable import MIN_PROBABILITY
 
 PRIOR_VERDICTS = 10.0  # weight of the stated probabilities beside verdicts
 LABEL_PRECISION, LABEL_ROUNDS = 5.0, 10  # of the normal prior of δ; rounds of a, b and δ in turn
 RANGE = (0.05, 0.95)  # quantiles of the reviewed logits, between which verdicts tell a and b
 MIN_SLOPE = 1e-3  # of the logits: the order of suggestions stays
-MIN_VARIANCE = 0.01  # of a verdict; stated probabilities near 0 or 1 may be wrong
+MIN_SPREAD = 0.1  # of a verdict; stated probabilities near 0 or 1 may be wrong
 BEST_DEPTH = 0.25  # of the written cells, for a probe of the best cells
 DEPTH_ERROR = 0.1  # relative, of the number of missing labels there: they need not be as plain as written ones
 
@@ -195,12 +196,7 @@ def draw_probe(suggestions: Suggestions, size: int, random_state: int | None = N
     True
     """
     p = suggestions.probabilities
-    spread = np.sqrt(np.maximum(p * (1 - p), MIN_VARIANCE))
-    low, high = 0.0, 1e6
-    for _ in range(100):  # the factor at which ``size`` cells are drawn on average
-        middle = (low + high) / 2
-        low, high = (middle, high) if np.minimum(middle * spread, 1.0).sum() < size else (low, middle)
-    chances = np.minimum(high * spread, 1.0)
+    chances = choose_chances(np.sqrt(np.maximum(p * (1 - p), MIN_SPREAD**2)), size)
     drawn = np.flatnonzero(np.random.default_rng(random_state).random(len(p)) < chances)
     return Probe(drawn, chances[drawn])
 

@@ -47,7 +47,7 @@ class ArrayBackend:
     array([[2.]])
     """
 
-    predicts = False
+    predicts, loses_arrays = False, False
 
     def __init__(self, xp: Any, device: Any = None, host: Any = None) -> None:
         self.xp, self.device, self.host = xp, device, host
@@ -69,7 +69,7 @@ class ArrayBackend:
     def coarse(self, B: Any) -> Any:
         return B
 
-    compact = coarse
+    compact = settle = coarse
 
     def to_numpy(self, array: Any) -> Any:
         if isinstance(array, np.ndarray | np.generic) or not is_array_api_obj(array):

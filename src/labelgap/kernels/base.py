@@ -7,7 +7,7 @@ import importlib.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, Protocol
@@ -85,6 +85,7 @@ class Backend(Protocol):
     """
 
     predicts: bool  # whether predictions of many rows run on it
+    loses_arrays: bool  # whether arrays over rows can be lost with the machine that has them
 
     def array(self, values: Any, dtype: Any) -> Any:
         """Copy a dense array to the device."""
@@ -106,6 +107,9 @@ class Backend(Protocol):
 
     def compact(self, B: Any) -> Any:
         """Return B, or a copy that takes less memory, for arithmetic that needs few digits."""
+
+    def settle(self, array: Any) -> Any:
+        """Return the array, or a copy that can be computed again without all that made it, if arrays can be lost."""
 
     def to_numpy(self, array: Any) -> Any:
         """Return an array as a NumPy array."""
@@ -254,19 +258,28 @@ BACKENDS: dict[str, Callable[[], Backend]] = {"auto": _auto, "cpu": _cpu, "cuda"
 
 
 @contextmanager
-def explain_out_of_memory() -> Iterator[None]:
-    """Turn an error of a full GPU into a MemoryError that names what to lower, and free the memory."""
+def explain_out_of_memory(lower: Sequence[str] = (), others: Sequence[str] = ()) -> Iterator[None]:
+    """Turn an error of a full GPU into a MemoryError that names what to lower and to pass, and free the memory.
+
+    >>> class OutOfMemoryError(RuntimeError):
+    ...     pass
+    >>> with explain_out_of_memory(["n_components"], ["fewer rows"]):
+    ...     raise OutOfMemoryError("full")
+    Traceback (most recent call last):
+        ...
+    MemoryError: The GPU has too little memory (full); lower n_components, or pass fewer rows or device='cpu'.
+    """
     try:
         yield
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise
         traceback.clear_frames(error.__traceback__)  # their variables hold the arrays
-        _import_torch().cuda.empty_cache()
-        raise MemoryError(
-            f"The GPU has too little memory ({str(error).split('. GPU')[0]}); lower n_components, pass "
-            "dtype='float32' or fewer rows, or device='cpu'."
-        ) from None
+        if "torch" in sys.modules:
+            _import_torch().cuda.empty_cache()
+        reason, advice = str(error).split(". GPU")[0], "".join(f"lower {name}, or " for name in lower)
+        alternatives = " or ".join([*others, "device='cpu'"])
+        raise MemoryError(f"The GPU has too little memory ({reason}); {advice}pass {alternatives}.") from None
 
 
 def get_backend(device: str = "cpu") -> Backend:

@@ -22,7 +22,7 @@ from labelgap.kernels.mapped import BLOCK_CELLS, MappedMatrix, make_empty, trans
 from labelgap.runtime import map_ranges, multithreaded_blas, row_blocks
 
 # The number of ranges never depends on the number of threads, so that rounding does not either.
-predicts = True
+predicts, loses_arrays = True, False
 MIN_WORK_PER_RANGE = 1 << 20  # multiply-adds; for less a second thread costs more than it saves
 MIN_CELLS_PER_RANGE = 1 << 16
 MIN_LOOP_CELLS = 1 << 12  # of an inner product without a temporary array
@@ -122,6 +122,11 @@ def coarse(B: NDArray) -> NDArray:
 def compact(B: NDArray) -> NDArray:
     """Return the array itself."""
     return B
+
+
+def settle(array: NDArray) -> NDArray:
+    """Return the array itself."""
+    return array
 
 
 def to_numpy(array: NDArray) -> NDArray:

@@ -322,6 +322,8 @@ class DaskBackend(ShardedBackend):
         The client; by default the current one.
     """
 
+    loses_arrays = True
+
     def __init__(self, client: Any = None) -> None:
         self.cluster = Cluster(get_client("device='dask' needs a Dask client") if client is None else client)
         self._row_bounds: list[tuple[int, int]] = []

@@ -470,16 +470,23 @@ def _launch(name: str, pieces: Pieces, arguments: tuple[Any, ...], like: Any, ga
     """Run a kernel for each piece, with sums of the type of ``like``, over the rows of ``gathered``."""
     from labelgap.kernels import gpu_loops
 
-    torch, k = import_optional("torch", "gpu"), like.shape[1]
-    block = min(_round_up(k), gpu_loops.BLOCKS[name])
+    torch, k, size = import_optional("torch", "gpu"), like.shape[1], gathered.element_size()
+    coarse, sums = gathered.dtype == torch.bfloat16, _get_sum_type(like)
     # Only coarse arrays are bfloat16, and zeros pad their rows.
-    width = min(gathered.stride(0), _round_up(k)) if gathered.dtype == torch.bfloat16 else k
-    unroll = gpu_loops.UNROLL[gathered.element_size()]
-    constants = {"K": k, "READ": width, "BLOCK": block, "SUM": _get_sum_type(like), "UNROLL": unroll}
-    if name == "multiply":  # coarse arrays do not have the digits that float64 sums would keep
-        constants["TOTAL"] = constants["SUM"] if gathered.dtype == torch.bfloat16 else gpu_loops.tl.float64
+    constants = {"K": k, "READ": min(gathered.stride(0), _round_up(k)) if coarse else k, "SUM": sums}
+    if name == "multiply":
+        block, rows, warps = gpu_loops.TILES[size]
+        small = gathered.shape[0] * gathered.stride(0) < 1 << 31
+        constants |= {"ROWS": rows, "CHUNK": gpu_loops.CHUNK, "num_warps": warps}
+        # Coarse arrays do not have the digits that float64 sums would keep.
+        constants |= {"TOTAL": sums if coarse else gpu_loops.tl.float64}
+        constants |= {"OFFSET": gpu_loops.tl.int32 if small else gpu_loops.tl.int64}
+    else:
+        block = gpu_loops.MAX_COLUMNS
+        constants |= {"UNROLL": gpu_loops.UNROLL[size], "num_warps": 1}
+    constants["BLOCK"] = block = min(_round_up(k), block)
     kernel, grid = getattr(gpu_loops, name), (pieces.table.shape[0], -(-k // block))
-    _run(kernel, grid, (pieces.table, *arguments), {**constants, "num_warps": 1})
+    _run(kernel, grid, (pieces.table, *arguments), constants)
 
 
 def _run(kernel: Any, grid: tuple[int, int], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:

@@ -19,40 +19,44 @@ except ImportError:  # a PyTorch without GPU comes without Triton, and calls no 
 
 PIECE_SIZE = 1024
 MAX_COLUMNS = 1024  # of a program; more would not fit in the registers of a warp
-BLOCKS = {"multiply": 256, "score_cells": MAX_COLUMNS, "curve_cells": MAX_COLUMNS}  # columns; measured on an H200
-UNROLL = {2: 8, 4: 4, 8: 4}  # non-zeros whose rows are read at once, by the bytes of a number
+# By the bytes of a number, measured on an H200: columns and rows that a product reads at once, and warps.
+TILES = {2: (256, 4, 1), 4: (128, 4, 1), 8: (64, 4, 1)}
+UNROLL = {2: 8, 4: 4, 8: 4}  # rows that the other kernels read at once
+CHUNK = 256  # products of float32 whose sum is float32
 
 
 @jit
 def multiply(
     pieces, indices, data, B, out, partial, stride_b: tl.constexpr, stride_out: tl.constexpr,
     K: tl.constexpr, READ: tl.constexpr, BLOCK: tl.constexpr, SUM: tl.constexpr, TOTAL: tl.constexpr,
-    UNROLL: tl.constexpr,
+    OFFSET: tl.constexpr, ROWS: tl.constexpr, CHUNK: tl.constexpr,
 ):  # fmt: skip
     """out_i = Σ_j data_ij B_j; ``pieces`` has the row, the range and the slot of each, −1 if it is a whole row.
 
-    Sums of a few products have the type SUM and the sum of these TOTAL, since long float32 sums would lose digits.
+    ROWS rows of B are read at once. Sums of at most CHUNK products have the type SUM, and the sum of these TOTAL, for
+    long float32 sums would lose digits. OFFSET is the type of a place in B.
     """
     piece = tl.program_id(0).to(tl.int64)
     row, start = tl.load(pieces + 4 * piece), tl.load(pieces + 4 * piece + 1)
     stop, slot = tl.load(pieces + 4 * piece + 2), tl.load(pieces + 4 * piece + 3)
-    columns = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = columns < READ
+    columns, lanes = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, ROWS)
+    inside = (columns < READ)[None, :]
     total = tl.zeros((BLOCK,), TOTAL)
-    full = start + (stop - start) // UNROLL * UNROLL
-    for first in range(start, full, UNROLL):
-        few = tl.zeros((BLOCK,), SUM)
-        for step in tl.static_range(UNROLL):
-            j = tl.load(indices + first + step).to(tl.int64)
-            value = tl.load(data + first + step).to(SUM)
-            few += value * tl.load(B + j * stride_b + columns, mask=inside, other=0.0).to(SUM)
-        total += few.to(TOTAL)
-    few = tl.zeros((BLOCK,), SUM)
-    for cell in range(full, stop):
-        j = tl.load(indices + cell).to(tl.int64)
-        value = tl.load(data + cell).to(SUM)
-        few += value * tl.load(B + j * stride_b + columns, mask=inside, other=0.0).to(SUM)
-    total += few.to(TOTAL)
+    for chunk in range(start, stop, CHUNK):
+        few, end = tl.zeros((ROWS, BLOCK), SUM), tl.minimum(chunk + CHUNK, stop)
+        full = chunk + (end - chunk) // ROWS * ROWS
+        for first in range(chunk, full, ROWS):
+            j = tl.load(indices + first + lanes).to(OFFSET)
+            values = tl.load(data + first + lanes).to(SUM)
+            b = tl.load(B + (j[:, None] * stride_b + columns[None, :]), mask=inside, other=0.0)
+            few += values[:, None] * b.to(SUM)
+        if full < end:
+            stored = full + lanes < end
+            j = tl.load(indices + full + lanes, mask=stored, other=0).to(OFFSET)
+            values = tl.load(data + full + lanes, mask=stored, other=0.0).to(SUM)
+            b = tl.load(B + (j[:, None] * stride_b + columns[None, :]), mask=inside & stored[:, None], other=0.0)
+            few += values[:, None] * b.to(SUM)
+        total += tl.sum(few, 0).to(TOTAL)
     target = out + row * stride_out if slot < 0 else partial + slot * stride_out
     tl.store(target + columns, total, mask=columns < K)
 

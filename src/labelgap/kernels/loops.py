@@ -116,14 +116,21 @@ def _add_rows(indices, data, B, row, p, last):
 
 
 @compiled
-def transpose(indptr, indices, data, position, t_indices, t_data, start, stop):
-    """Write the columns from ``start`` to ``stop`` to the transpose; ``position`` has the next cell of each."""
+def transpose(indptr, indices, data, ordered, position, t_indices, t_data, start, stop):
+    """Write the columns from ``start`` to ``stop`` to the transpose; ``position`` has the next cell of each.
+
+    Where the columns of each row are in order, cells outside of the range are skipped.
+    """
     for i in range(indptr.shape[0] - 1):
-        for p in range(indptr[i], indptr[i + 1]):
+        p, end = indptr[i], indptr[i + 1]
+        if ordered:
+            p += np.searchsorted(indices[p:end], start)
+        while p < end and not (ordered and indices[p] >= stop):
             j = indices[p]
             if start <= j < stop:
                 t_indices[position[j]], t_data[position[j]] = i, data[p]
                 position[j] += 1
+            p += 1
 
 
 @compiled

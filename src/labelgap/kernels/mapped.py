@@ -124,7 +124,8 @@ def transpose_mapped(matrix: MappedMatrix) -> MappedMatrix:
     folder = None if matrix.source is None else matrix.source.folder
     data = _make_temporary(folder, matrix.nnz, matrix.dtype)
     indices = _make_temporary(folder, matrix.nnz, matrix.indices.dtype)
-    loop = partial(loops.transpose, matrix.indptr, matrix.indices, matrix.data, indptr[:-1].copy(), indices, data)
+    source = matrix.indptr, matrix.indices, matrix.data, bool(matrix.has_sorted_indices)
+    loop = partial(loops.transpose, *source, indptr[:-1].copy(), indices, data)
     n_bytes = matrix.nnz * (data.itemsize + indices.itemsize)
     n_bands = min(MAX_BANDS, max(2, 4 * n_bytes // get_memory_limit()))
     bounds = np.searchsorted(indptr, np.linspace(0, matrix.nnz, n_bands + 1)[1:-1])

@@ -220,7 +220,7 @@ class ShardedBackend:
     array([1., 1., 1.])
     """
 
-    predicts = False
+    predicts, loses_arrays = False, False
 
     def __init__(self, inner: Backend, count: int) -> None:
         self.inner, self.count = inner, count
@@ -248,6 +248,9 @@ class ShardedBackend:
 
     def compact(self, B: Any) -> Any:
         return B.map(self.on_shards.compact) if isinstance(B, ShardedArray) else self.inner.compact(B)
+
+    def settle(self, array: Any) -> Any:
+        return array
 
     def to_numpy(self, array: Any) -> Any:
         if not isinstance(array, ShardedArray):

@@ -32,6 +32,7 @@ from labelgap.metrics.corrected import (
     CorrectedRecallAtK,
     corrected_metrics,
 )
+from labelgap.metrics.probed import Estimate, ProbeCells, draw_cells, probed_metrics
 
 __all__ = [
     "F1",
@@ -40,6 +41,7 @@ __all__ = [
     "CorrectedNDCGAtK",
     "CorrectedPrecisionAtK",
     "CorrectedRecallAtK",
+    "Estimate",
     "HammingLoss",
     "InstanceAUC",
     "Metric",
@@ -47,9 +49,11 @@ __all__ = [
     "PSNDCGAtK",
     "PSPrecisionAtK",
     "PrecisionAtK",
+    "ProbeCells",
     "Ranking",
     "RecallAtK",
     "corrected_metrics",
+    "draw_cells",
     "evaluate",
     "f1_score",
     "hamming_loss",
@@ -58,6 +62,7 @@ __all__ = [
     "label_error",
     "ndcg_at_k",
     "precision_at_k",
+    "probed_metrics",
     "psndcg_at_k",
     "psp_at_k",
     "recall_at_k",

@@ -82,7 +82,7 @@ class Batch:
         k = min(k, self.n_labels)
         if self._ranking is None or self._ranking.indices.shape[1] < k:
             indices = self._best(k)
-            self._ranking = Ranking(indices, _find_hits(indices, self.labels.positives))
+            self._ranking = Ranking(indices, find_hits(indices, self.labels.positives))
         return self._ranking.first(k)
 
     def known_scores(self) -> KnownScores:
@@ -148,7 +148,8 @@ def _flat_indices(pattern: sp.csr_array) -> NDArray[np.int64]:
     return rows * pattern.shape[1] + pattern.indices
 
 
-def _find_hits(indices: NDArray[np.int64], positives: sp.csr_array) -> NDArray[np.bool_]:
+def find_hits(indices: NDArray[np.int64], positives: sp.csr_array) -> NDArray[np.bool_]:
+    """Return whether the labels of each row, shape (n, k), are positive; an index of −1 is not."""
     n, L = positives.shape
     positive_cells = np.append(_flat_indices(positives), -1)
     cells = np.arange(n, dtype=np.int64)[:, None] * L + indices

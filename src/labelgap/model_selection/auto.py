@@ -40,6 +40,7 @@ SEED = 0  # of the folds; the random state is that of the members
 PROBE_SHARE, MIN_PROBE_ROWS = 8, 1000  # candidates are timed on an eighth of the rows if there are more than these
 LATE = "skipped: it would exceed the budget"
 PROBE_MARGIN = 1.5  # fits take longer than in proportion to the rows of a probe
+MIN_SHARE, MIN_SHARE_OF_SEARCH = 0.05, 0.15  # of the budget that must be left; a search has to end what it has begun
 SEARCH_SHARE = 0.6  # of the time left, for a candidate that is a search
 WEIGHTS = (0.15, 0.3, 0.6, 1.0)  # of a further member, in standard deviations of the scores so far
 MIN_GAIN = 1e-3  # relative, of a further member
@@ -436,10 +437,14 @@ class MemberSearch:
         return self._blend()
 
     def _try_chosen(self, form: str) -> None:
-        """Try one-vs-all with parameters that are chosen for a form of the rows."""
+        """Try one-vs-all with parameters chosen for a form of the rows; only the first form may take any time."""
+        candidate = Candidate(f"one-vs-all, chosen, {form}", BinaryRelevance(), form)
+        if self.scored and not self._can_go_on(self.scored[0].seconds):
+            del self.rows[form]
+            self._report(candidate, 0.0, note=LATE)
+            return
         choice = self._choose(form)
-        name = f"one-vs-all, chosen, {form}"
-        self._try(Candidate(name, choice.estimator, form, prior=choice.prior_weight), required=True)
+        self._try(candidate._replace(estimator=choice.estimator, prior=choice.prior_weight), required=True)
 
     def _add_kernel(self) -> None:
         """Try kernel features, if there are few features and enough time."""
@@ -508,23 +513,33 @@ class MemberSearch:
 
     def _try(self, candidate: Candidate, required: bool = False) -> None:
         """Score a candidate on the held-out rows, unless that is expected to take longer than the time left."""
-        start, note, score, parameters = time.perf_counter(), "", float("nan"), {}
+        start = time.perf_counter()
         try:
             scored = self._fit(candidate, required)
         except ValueError as error:
             scored = f"failed: {error}"
-        if isinstance(scored, Scored):
-            score, parameters = self.judge.score(scored.scores), describe_member(scored.candidate, 0.0)["parameters"]
-            self.scored.append(scored)
-        else:
-            note = scored
+        if isinstance(scored, str):
+            self._report(candidate, time.perf_counter() - start, note=scored)
+            return
+        score, parameters = self.judge.score(scored.scores), describe_member(scored.candidate, 0.0)["parameters"]
+        self.scored.append(scored)
+        self._report(candidate, time.perf_counter() - start, score, parameters)
+
+    def _report(
+        self,
+        candidate: Candidate,
+        seconds: float,
+        score: float = float("nan"),
+        parameters: dict[str, Any] | None = None,
+        note: str = "",
+    ) -> None:
         self.report.append(
             {
                 "candidate": candidate.name,
                 "absent": candidate.absent,
-                "parameters": parameters,
+                "parameters": parameters or {},
                 "score": score,
-                "seconds": time.perf_counter() - start,
+                "seconds": seconds,
                 "weight": 0.0,
                 "note": note,
             }
@@ -556,7 +571,7 @@ class MemberSearch:
     def _search_one_class(self, candidate: Candidate) -> Scored | str:
         """Search on the folds; the chosen parameters have scores of held-out rows, and a model of all rows."""
         left = self._seconds_left()
-        if left < 0.05 * (self.deadline - self.began):
+        if left < MIN_SHARE_OF_SEARCH * (self.deadline - self.began):
             return LATE
         search = clone(candidate.estimator).set_params(budget=SEARCH_SHARE * left, hold_out=self.folds)
         with scope(candidate.name):
@@ -570,7 +585,7 @@ class MemberSearch:
 
         The first fit also compiles what is not compiled yet; if it promises enough time, there is no second one.
         """
-        if self._seconds_left() < 0.05 * (self.deadline - self.began):
+        if self._seconds_left() < MIN_SHARE * (self.deadline - self.began):
             return LATE
         if len(self.labels) <= MIN_PROBE_ROWS:
             return ""

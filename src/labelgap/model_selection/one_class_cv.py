@@ -32,6 +32,7 @@ from labelgap.model_selection.engine import (
     copy_input_attributes,
     delegate,
     describe_search,
+    draw_first_round,
     is_behind,
     make_estimator,
 )
@@ -133,18 +134,18 @@ class Recorder:
 class OneClassFoldFitter:
     """A fitter of OneClassMF on bound splits.
 
-    A step of the path is a fit on the first split only and with fewer components; other fits are scored after each
-    alternation, and end when they cannot win. Without features a step starts from the factors of another candidate,
-    so that alternations add up along the path. With features it starts from W = 0, from where conjugate gradients
-    take fewest products, and where the other fits start.
+    A step of the path is a fit on ``path_split``, the first split or a sub-sample of its rows, with fewer components;
+    other fits are scored after each alternation, and end when they cannot win. Without features a step starts from
+    the factors of another candidate, so that alternations add up along the path. With features it starts from W = 0,
+    from where conjugate gradients take fewest products, and where the other fits start.
 
     Why a warm start is fair: the factors come from a fit on the training part of the same split, so that no label
     that the split holds out has influenced them, and the scores of the path are never compared with those of other
     fits. What is chosen was fitted on all splits from the start that the last fit has.
     """
 
-    def __init__(self, estimator: OneClassMF, splits: list[Split]) -> None:
-        self.estimator, self.splits = estimator.set_params(verbose=0), splits
+    def __init__(self, estimator: OneClassMF, splits: list[Split], path_split: Split) -> None:
+        self.estimator, self.splits, self.path_split = estimator.set_params(verbose=0), splits, path_split
         self.n_components = estimator.n_components
         self.starts, self.first = WarmStarts(max_per_fold=MAX_PATH_STARTS), SharedStarts()
         self.scored_factors: list[list[Factors]] = []  # of the last candidate, for each split and alternation
@@ -158,7 +159,7 @@ class OneClassFoldFitter:
         for number, split in enumerate(self.splits):
             rival = None if to_beat is None else to_beat[number][:, 0].tolist()
             recorder = Recorder(split.scorer, rival, number == 0)
-            self._fit(number, None, callbacks=[recorder])
+            self._fit(split, number, None, callbacks=[recorder])
             self.estimator.set_params(max_iter=len(recorder.scores))  # on the other splits too
             self.scored_factors.append(recorder.factors)
             yield FoldScores(np.array(recorder.scores)[:, None])
@@ -168,19 +169,19 @@ class OneClassFoldFitter:
     ) -> Iterator[FoldScores]:
         """Fit and score a step of the path; ``start`` are the parameters of the candidate to start from."""
         self.estimator.set_params(**params, **options)
-        has_features = not self.splits[0].data.left.is_identity
-        self._fit(0, None if has_features else self.starts.get(start, 0), callbacks=None)
+        has_features = not self.path_split.data.left.is_identity
+        self._fit(self.path_split, 0, None if has_features else self.starts.get(start, 0), callbacks=None)
         factors = Factors.of(self.estimator)
         self.starts.store(params, 0, factors)
-        score, _ = self.splits[0].scorer(*factors)
+        score, _ = self.path_split.scorer(*factors)
         yield FoldScores(np.array([[score]]), True)
 
-    def _fit(self, number: int, start: Factors | None, callbacks: Any) -> None:
+    def _fit(self, split: Split, number: int, start: Factors | None, callbacks: Any) -> None:
         model = self.estimator.set_params(callbacks=callbacks)
         weight = model.weight_unlabelled
-        kind = number, model.negative_ratio, weight if weight in (0, 1) else None
+        kind = number, len(split.data.labels), model.negative_ratio, weight if weight in (0, 1) else None
         first = self.first.share(*kind, n_components=self.n_components)
-        outcome = fit_bound(model, self.splits[number].data, start, lasting=False, make_start=first)
+        outcome = fit_bound(model, split.data, start, lasting=False, make_start=first)
         # The number of alternations is chosen on purpose: a warning about convergence is dropped.
         if outcome.interrupt is not None:
             raise outcome.interrupt
@@ -217,6 +218,8 @@ class OneClassMFCV(DelegatingSearch):
     neighbours are fitted with this number while the score rises. Without features the best points of the three best
     weights are starts, and every fit has all alternations. A fit ends, and is not repeated on the other splits,
     when its scores are clearly below those of the best candidate. The last fit is on all data.
+
+    With 10,000 training rows or more, the path is on an eighth of them, at least 5,000.
 
     Parameters
     ----------
@@ -382,9 +385,11 @@ class OneClassMFCV(DelegatingSearch):
         data = best._bind(X, labels, side)
         if self.n_components is None:
             best.set_params(n_components=choose_components(data, constant=bool(self.fit_intercept)))
-        splits = list(self._make_splits(data, X, metrics))
+        rng = check_random_state(self.random_state)
+        splits = list(self._make_splits(data, X, metrics, rng))
+        path_split = self._sample_split(splits[0], data, X, rng)
         candidate = self._estimator().set_params(n_components=best.n_components)
-        chosen, factors = self._search(OneClassFoldFitter(candidate, splits), axes, time)
+        chosen, factors = self._search(OneClassFoldFitter(candidate, splits, path_split), axes, time)
         self.best_params_ = chosen["params"] | {"max_iter": chosen["max_iter"]}
         self.best_score_ = chosen["score"]
         outcome = fit_bound(best.set_params(**self.best_params_, tol=0.0), data)
@@ -512,13 +517,14 @@ class OneClassMFCV(DelegatingSearch):
             axes["frequency_power"] = check_candidates("frequency_powers", self.frequency_powers, [0.0])
         return axes
 
-    def _make_splits(self, data: BoundData, X: Any, metrics: tuple[Metric, ...]) -> Iterator[Split]:
+    def _make_splits(
+        self, data: BoundData, X: Any, metrics: tuple[Metric, ...], rng: np.random.RandomState
+    ) -> Iterator[Split]:
         """Yield the splits."""
         splits = None if isinstance(self.hold_out, str) else list(self.hold_out)
         by_rows = X is not None if self.hold_out == "auto" else splits is not None or self.hold_out == "rows"
         if by_rows and X is None:
             raise ValueError("hold_out='rows' needs the features of new rows; pass X, or hold_out='positives'.")
-        rng = check_random_state(self.random_state)
         rows = self._draw_rows(len(data.labels), rng) if splits is None else iter(splits)
         split_rows = (self._hold_out_rows(data, X, metrics, held_out) for held_out in rows)
         for _ in range(self.n_splits if splits is None else len(splits)):
@@ -548,10 +554,32 @@ class OneClassMFCV(DelegatingSearch):
 
     def _hold_out_rows(self, data: BoundData, X: Any, metrics: tuple[Metric, ...], held_out: NDArray) -> Split:
         train = np.setdiff1d(np.arange(len(data.labels)), held_out)
+        return self._bind_split(data, X, metrics, train, held_out)
+
+    def _bind_split(
+        self, data: BoundData, X: Any, metrics: tuple[Metric, ...], train: NDArray, held_out: NDArray
+    ) -> Split:
         bound = self._estimator()._bind(X[train], data.labels[train], data.side.select_rows(train))
         rows = Features(X[held_out], data.backend, data.dtype, constant=self.fit_intercept)
         scorer = RankingScorer(rows, data.right, data.labels[held_out], None, metrics, data.backend)
         return Split(bound, scorer, held_out)
+
+    def _sample_split(self, split: Split, data: BoundData, X: Any, rng: np.random.RandomState) -> Split:
+        """Return the split with fewer rows for the path if there are many, else the split itself."""
+        scorer, n_train = split.scorer, len(split.data.labels)
+        rows = draw_first_round(n_train, rng)
+        if rows is None:
+            return split
+        if split.seen is None:
+            train = np.setdiff1d(np.arange(len(data.labels)), split.rows)[rows]
+            most = min(len(split.rows), len(rows))
+            held_out = np.sort(rng.permutation(split.rows)[:most])
+            return self._bind_split(data, X, scorer.metrics, train, held_out)
+        positives, side = split.seen[rows], data.side.select_rows(rows)
+        bound = self._estimator()._bind(None if X is None else X[rows], as_labels(positives), side)
+        seen = data.backend.prepare(positives, data.dtype)
+        held = replace(scorer, rows=bound.left, right=bound.right, held_out=scorer.held_out[rows], seen=seen)
+        return Split(bound, held, rows, positives)
 
     recommend = delegate(OneClassMF.recommend)
     similar_labels = similar_items = delegate(OneClassMF.similar_labels)

@@ -90,13 +90,26 @@ class CellKFold:
 
 
 class Fold(NamedTuple):
-    """Training and validation data; ``seen`` are the training positives of the validation rows."""
+    """Training and validation data; ``seen`` are the training positives of the validation rows.
+
+    ``same_rows`` is whether the validation rows are the training rows, of which cells or positives are held out.
+    """
 
     X_train: Any
     Y_train: Labels
     X_valid: Any
     Y_valid: Labels
     seen: sp.csr_array | None = None
+    same_rows: bool = False
+
+    def take(self, train: NDArray[np.int64], valid: NDArray[np.int64]) -> Fold:
+        """Return the fold with fewer training rows and validation rows."""
+        X_train = None if self.X_train is None else take_rows(self.X_train, train)
+        X_valid = np.arange(len(valid)) if X_train is None else take_rows(self.X_valid, valid)
+        seen = None if self.seen is None else self.seen[valid]
+        return self._replace(
+            X_train=X_train, Y_train=self.Y_train[train], X_valid=X_valid, Y_valid=self.Y_valid[valid], seen=seen
+        )
 
 
 def split_data(X: Any, labels: Labels, hold_out: str, share: float, random_state: Any) -> Fold:
@@ -109,7 +122,7 @@ def split_data(X: Any, labels: Labels, hold_out: str, share: float, random_state
     rows = np.arange(len(labels)) if X is None else X
     if hold_out == "cells":
         Y_train, Y_valid = hold_out_cells(labels, share, random_state=random_state)
-        return Fold(X, Y_train, rows, Y_valid)
+        return Fold(X, Y_train, rows, Y_valid, same_rows=True)
     if hold_out == "positives":
         return _split_positives(X, rows, labels, share, random_state)
     raise ValueError(f"hold_out={hold_out!r} is not known; use 'rows', 'cells' or 'positives'.")
@@ -124,7 +137,17 @@ def _split_positives(X: Any, rows: Any, labels: Labels, share: float, random_sta
             "on; raise share, or pass more positives."
         )
     known = None if labels.known is None else sp.csr_array(labels.known.astype(np.int8) - held_out.astype(np.int8))
-    return Fold(X, Labels.of_patterns(train, known, labels.container), rows, Labels.of_patterns(held_out), train)
+    Y_train, Y_valid = Labels.of_patterns(train, known, labels.container), Labels.of_patterns(held_out)
+    return Fold(X, Y_train, rows, Y_valid, train, same_rows=True)
+
+
+def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
+    """Return some rows of an array, a table or a list.
+
+    >>> take_rows(["a", "b", "c"], np.array([0, 2]))
+    ['a', 'c']
+    """
+    return [X[i] for i in rows] if isinstance(X, list) else X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 def check_share(share: float) -> None:

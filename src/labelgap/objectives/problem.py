@@ -420,7 +420,6 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
     after storing the factors. Before the first complete alternation the interrupt is raised at once.
     """
     piece, backend = slot(options.title), problem.backend
-    settle: Callable[[Array], Array] = getattr(backend, "settle", lambda array: array)
     resumable = piece.checkpoint is not None and not options.callbacks  # these would miss earlier alternations
     stored = piece.recall() if resumable else None
     if stored is not None:
@@ -430,7 +429,7 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
 
         def report(fit: Fit) -> bool:
             advance(f"F = {fit.history[-1]:.6g}")
-            fit.W = settle(fit.W)
+            fit.W = backend.settle(fit.W)
             if resumable:
                 piece.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
             if not options.callbacks:

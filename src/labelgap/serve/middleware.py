@@ -228,7 +228,10 @@ class Guard:
         except ClientGone:
             pass
         except Exception as error:
-            if not isinstance(error, ApiError):
+            if isinstance(error, MemoryError):  # of a full GPU, or of this computer
+                LOG.error("%s %s: %s", scope["method"], scope["path"], error)
+                error = ApiError(503, "memory", "The request needs more memory than there is; pass fewer rows.")
+            elif not isinstance(error, ApiError):
                 LOG.exception("%s %s failed", scope["method"], scope["path"])
                 error = ApiError(500, "internal", "The server failed; its log says why.")
             if status == 0:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from labelgap.estimators.base import Decided
 from labelgap.gaps import explain
-from labelgap.runtime import row_blocks, threads
+from labelgap.runtime import available_cores, row_blocks, threads
 from labelgap.serve.schemas import (
     ApiError,
     CheckLabelsRequest,
@@ -27,6 +27,8 @@ from labelgap.serve.schemas import (
 )
 from labelgap.serve.served_models import ServedModel, to_model_input
 from labelgap.serve.settings import Settings
+
+MAX_SMALL_BATCH = 64  # rows; a larger batch gains more from another core than the event loop loses
 
 
 class RequestRows(NamedTuple):
@@ -55,12 +57,17 @@ class Predictor:
         groups: dict[tuple[str, int | None], list[int]] = defaultdict(list)
         for place, request in enumerate(requests):
             groups[request.form, request.top].append(place)
-        with threads(self._settings.n_threads):
+        with threads(self._settings.n_threads or self._choose_threads(requests)):
             for (form, top), places in groups.items():
                 group = self._answer_group(form, top, [requests[place].rows for place in places])
                 for place, answer in zip(places, group, strict=True):
                     answers[place] = answer
         return answers
+
+    def _choose_threads(self, requests: Sequence[RequestRows]) -> int | None:
+        """Return all cores but one for small batches, beside which the event loop is busy; None means all cores."""
+        n_rows = sum(len(request.rows) for request in requests)
+        return max(1, available_cores() - 1) if n_rows <= MAX_SMALL_BATCH else None
 
     def _answer_group(self, form: str, top: int | None, parts: Sequence[list[Any]]) -> list[Any]:
         try:

@@ -39,7 +39,7 @@ class Settings:
     batch_size, queue : int
         Maximum number of rows in a batch, and of rows that wait for the next one.
     n_threads : int or None
-        Threads for a prediction; all cores by default.
+        Threads for a prediction; by default all cores, less one for up to 64 rows.
     """
 
     host: str = "127.0.0.1"

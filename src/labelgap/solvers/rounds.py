@@ -176,7 +176,7 @@ class Rounds:
             if last:
                 break
         # Without images, a cluster does not compute a step from all steps before it.
-        self._point = point._replace(B=None, XS=None) if _may_lose_arrays(problem) else point
+        self._point = point._replace(B=None, XS=None) if problem.backend.loses_arrays else point
         return point.W, H, value
 
     def _continue_from(self, problem: ComposedProblem, W: Array) -> _Position:
@@ -184,7 +184,7 @@ class Rounds:
         point, self._point, left = self._point, None, problem.left
         if point is not None and point.W is W:
             S = point.S
-            if _may_lose_arrays(problem):
+            if problem.backend.loses_arrays:
                 S = None if S is None else copy(S)  # which the same alternation may need again
                 return _Position(copy(W), left.times(W), S, None if S is None else left.times(S))
             S, XS = point.S, point.XS
@@ -217,10 +217,6 @@ class Rounds:
         self._length = min(max(best, MIN_LENGTH if line.exact else MIN_INEXACT_LENGTH), MAX_LENGTH)
         point = point._replace(S=problem.backend.compact(point.S), XS=problem.backend.compact(point.XS))
         return point, objective, solution
-
-
-def _may_lose_arrays(problem: ComposedProblem) -> bool:
-    return hasattr(problem.backend, "settle")
 
 
 def _find_step(problem: ComposedProblem, point: _Position, H: Array, value: float) -> tuple[_Position, Array, _Line]:

@@ -29,7 +29,7 @@ from labelgap.objectives.factored import append_constant
 from labelgap.objectives.label_feature_matrix import Completion
 from labelgap.observations import Labels
 from labelgap.observations.arguments import MatrixLike
-from labelgap.runtime import progress, threads
+from labelgap.runtime import progress
 from labelgap.solvers import Fit, Status
 from labelgap.solvers.fpc import Point
 
@@ -100,7 +100,7 @@ class CompletionEstimator(MultiLabelEstimator):
         """Return completed rows: X where it is known, the best fit in the learned row space elsewhere."""
         check_is_fitted(self)
         X = self._check_rows(X)
-        with threads(self.n_jobs):
+        with self._compute():
             W = self._row_space().embed(X, self.absent_features)
             completed = get_backend().matmul(W, self.feature_factors_.T)
         return KnownCellsOfRows(X, self.absent_features).copy_into(completed)

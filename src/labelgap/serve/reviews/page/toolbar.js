@@ -120,8 +120,9 @@ export class Toolbar {
     const { accepted, rejected, skipped, conflicts, open, next } = this.numbers;
     const done = accepted + rejected + skipped + conflicts;
     const disputed = conflicts ? [" · ", strongCount(conflicts), " in conflict"] : [];
-    const ahead = open > 0 ? ` · ≈ ${count(next)} right in the next ${count(Math.min(open, 100))}` : "";
-    refill(this.counts, strongCount(done), " reviewed · ", strongCount(open), " open", disputed, ahead);
+    const ahead = ` · ≈ ${count(next)} right in the next ${count(Math.min(open, 100))}`;
+    const expected = open > 0 ? [el("span", { class: "wide-only" }, ahead)] : [];
+    refill(this.counts, strongCount(done), " reviewed · ", strongCount(open), " open", disputed, expected);
     this.bar.max = Math.max(done + open, 1);
     this.bar.value = done;
   }
