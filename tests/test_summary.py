@@ -227,6 +227,22 @@ def test_the_command_writes_the_page(tmp_path):
     assert "120 (100%)" in (tmp_path / "README.md").read_text()
 
 
+def test_the_page_shows_the_figures_that_the_folder_has(tmp_path):
+    figures = list_experiments()["leml/figure-2c"]
+    rows = [TableRow(figures.name, n.setting, n.metric, n.value, (n.value,), ({},)) for n in figures.numbers]
+    write_json(Report([figures], RunOptions(), rows), ["labelgap"], tmp_path / "a.json")
+    assert summary(tmp_path).exit_code == 0
+    assert "figures.svg" not in (tmp_path / "README.md").read_text()
+    picture = tmp_path / "figures.svg"
+    for _ in range(2):
+        before = picture.read_bytes() if picture.exists() else None
+        assert (
+            CliRunner().invoke(app, ["reproduce", "--summary", str(tmp_path), "--plot", str(picture)]).exit_code == 0
+        )
+    assert picture.read_bytes() == before
+    assert "](figures.svg)" in (tmp_path / "README.md").read_text()
+
+
 def test_no_folder(tmp_path):
     shown = summary(tmp_path / "nowhere")
     assert shown.exit_code == 1

@@ -85,17 +85,27 @@ class OneClassForm:
         }
 
     def make_search(self, task: Task, graph: bool) -> OneClassMFCV:
-        """Return the unfitted search within the paper's bounds."""
+        """Return the unfitted search within the paper's bounds, and within a factor of two of ``tuned_params``."""
+        alphas, tuned = [self.scale * alpha for alpha in ALPHAS], task.tuned_params
         return OneClassMFCV(
             **self.fixed_params(task),
-            weights=self.weights,
-            alphas=[self.scale * alpha for alpha in ALPHAS],
+            weights=_keep_near(self.weights, tuned.get("weight_unlabelled")),
+            alphas=_keep_near(alphas, tuned.get("alpha")),
             graph_alphas=[self.scale * alpha for alpha in GRAPH_ALPHAS] if graph else None,
             ratios=RATIOS if self.subsampled else None,
             metric=task.criteria,
             n_splits=RECOMMENDER_SPLITS if task.X is None else 2,
             max_iter=task.iterations or MAX_ALTERNATIONS,
         )
+
+
+def _keep_near(values: list[float], near: float | None) -> list[float]:
+    """Return the values within a factor of two of one, or all values.
+
+    >>> _keep_near([0.25, 0.5, 1.0, 2.0], 1.0)
+    [0.5, 1.0, 2.0]
+    """
+    return values if near is None else [value for value in values if near / 2 <= value <= 2 * near]
 
 
 FORMS = {
@@ -117,7 +127,11 @@ def _ignore_convergence() -> Iterator[None]:
 
 
 def fit_form(form: OneClassForm, graph: bool, task: Task) -> MethodFit:
-    """Choose the parameters and the number of alternations on a fifth of the training data, then fit on all of it."""
+    """Choose the parameters and the number of alternations on a fifth of the training data, then fit on all of it.
+
+    With the graph, the weight and the penalty are searched around those chosen without it: the held-out score has
+    several maxima, and from further away the search ends in some that are worse than without a graph.
+    """
     row_graph = task.row_graph if graph else None
     with _ignore_convergence():
         search = form.make_search(task, graph).fit(task.X, task.Y, row_graph=row_graph)
@@ -130,7 +144,7 @@ def fit_form(form: OneClassForm, graph: bool, task: Task) -> MethodFit:
 for _name, _form in FORMS.items():
     register_method(_name)(partial(fit_form, _form, False))
 for _name in ("SQ-SQ", "SQ-wSQ", "LR-wSQ"):
-    register_method(f"{_name} (graph)")(partial(fit_form, FORMS[_name], True))
+    register_method(f"{_name} (graph)", params_of=_name)(partial(fit_form, FORMS[_name], True))
 
 
 @register_method("LR-wSQ-Nys", params_of="LR-wSQ")

@@ -227,6 +227,15 @@ _EXPLAINED = {
 _UNEXPLAINED = {"stated": "with a reason that no experiment shows", "none": "not explained"}
 
 
+FIGURES = "figures.svg"
+_FIGURES_SECTION = """
+## Figures
+
+The papers' figures from the same numbers, ours solid and the paper's dashed or as black lines
+(`labelgap reproduce --summary {folder} --plot {folder}/{figures}`):
+
+![The figures of the papers]({figures})
+"""
 _ELSEWHERE_HEADER = """
 ## Numbers of datasets that cannot be had
 
@@ -251,6 +260,8 @@ def write_summary(folder: Path) -> Path:
     rows = place_rows(read_rows(folder))
     shortfalls = Explainer(splits, read_reasons(folder), rows).find_all()
     path, text = folder / "README.md", summarize(rows, shortfalls, folder.as_posix())
+    if (folder / FIGURES).is_file():
+        text += _FIGURES_SECTION.format(folder=folder.as_posix(), figures=FIGURES)
     with write_atomically(path) as stream:
         stream.write(text.encode())
     write_shortfalls(shortfalls, folder)
@@ -464,6 +475,7 @@ AXIS_LABELS = {
 def plot_report(report: Report, path: Path) -> None:
     """Draw the experiments of a report into one picture: lines or groups of bars for figures, bars for tables."""
     import_optional("matplotlib", "plot")
+    from matplotlib import rc_context
     from matplotlib.figure import Figure
 
     panels = [panel for experiment in report.experiments for panel in _make_panels(experiment, report.rows)]
@@ -473,8 +485,9 @@ def plot_report(report: Report, path: Path) -> None:
     for ax, (name, draw) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels):
         draw(ax)
         ax.set_title(name)
-    with write_atomically(path) as stream:
-        figure.savefig(stream, dpi=150, format=path.suffix.lstrip(".") or "png")
+    kind = path.suffix.lstrip(".") or "png"
+    with write_atomically(path) as stream, rc_context({"svg.hashsalt": "labelgap"}):  # equal rows give equal files
+        figure.savefig(stream, dpi=150, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def _make_panels(experiment: Experiment, rows: list[TableRow]) -> Iterator[tuple[str, Callable[[Any], None]]]:

@@ -104,11 +104,10 @@ def reproduce_all(
 
 def summarize_folder(folder: Path, plot: Path | None = None) -> Path:
     """Write the page about a folder of results, and a plot of its figures; return the path of the page."""
-    page = write_summary(folder)
-    if plot is not None:
+    if plot is not None and folder.is_dir():
         figures = [experiment for experiment in list_experiments().values() if experiment.x is not None]
         plot_report(Report(figures, RunOptions(), read_rows(folder)), plot)
-    return page
+    return write_summary(folder)
 
 
 def run(experiments: list[Experiment], options: RunOptions, log: Callable[[str], None] = lambda line: None) -> Report:
