@@ -55,9 +55,11 @@ def make_data():
 
 
 def start_cluster(n_workers):
-    """Return a cluster of processes with one thread each."""
+    """Return a cluster of processes with one thread each, which may take minutes to start on a busy machine."""
+    import dask
     from distributed import LocalCluster
 
+    dask.config.set({"distributed.comm.timeouts.connect": "300s"})  # a nanny gives up a worker after this time
     return LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None)
 
 
