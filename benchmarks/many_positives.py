@@ -90,11 +90,7 @@ def recommend_by_implicit(Y: sp.csr_array, rank: int, penalty: float, users: NDA
     return Fit(best.astype(np.int64), *times, model.iterations)
 
 
-# Each method with the settings to choose from; implicit always starts at random.
-METHODS: dict[str, tuple[Callable[..., Fit], list[dict[str, Any]]]] = {
-    "SQ-wSQ": (recommend_ours, [{"penalty": p, "init": init} for p in PENALTIES for init in ("svd", "random")]),
-    "implicit": (recommend_by_implicit, [{"penalty": p} for p in PENALTIES]),
-}
+METHODS: dict[str, Callable[..., Fit]] = {"SQ-wSQ": recommend_ours, "implicit": recommend_by_implicit}
 
 
 class Split(NamedTuple):
@@ -127,11 +123,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0)
     parser.add_argument("--ranks", type=int, nargs="+", default=[64, 256])
+    parser.add_argument("--penalties", type=float, nargs="+", default=PENALTIES)
+    parser.add_argument("--inits", nargs="+", default=["svd", "random"], help="the starts of ours to choose from")
     options = parser.parse_args()
     split, small, rows = Split.draw(options.share, 0), Split.draw(CHOOSING_SHARE, 1), []
     for rank in options.ranks:
         fits: dict[str, tuple[dict[str, Any], Fit]] = {}
-        for name, (recommend, choices) in METHODS.items():
+        for name, recommend in METHODS.items():
+            choices: list[dict[str, Any]] = [{"penalty": penalty} for penalty in options.penalties]
+            if name == "SQ-wSQ":  # implicit always starts at random
+                choices = [choice | {"init": init} for choice in choices for init in options.inits]
             settings = choose_settings(recommend, choices, small, rank)  # the first fit compiles
             fits[name] = settings, recommend(split.train, rank, users=split.users, **settings)
         theirs = fits["implicit"][1]
