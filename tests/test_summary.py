@@ -18,7 +18,7 @@ from labelgap_papers.reports import README_MARKS, TOTAL, place_rows, read_rows, 
 from labelgap_papers.shortfalls import (
     MIN_DRAWS,
     Explainer,
-    Reason,
+    KnownReason,
     count_spreads,
     index_splits,
     is_reached,
@@ -144,8 +144,8 @@ def test_p_at_1_that_contradicts_ndcg_at_1():
 @pytest.mark.parametrize(("command", "kind"), [("python -m x", "experiment"), ("", "stated")])
 def test_a_recorded_reason_is_an_experiment_if_it_has_a_command(command, kind):
     reasons = [
-        Reason("repository/*", "eurlex", "*", "no"),
-        Reason("repository/*", "*", "?NN", "it is so", "P@*", command),
+        KnownReason("repository/*", "eurlex", "*", "no"),
+        KnownReason("repository/*", "*", "?NN", "it is so", "P@*", command),
     ]
     (found,) = explain([of_knn([-2.0])], reasons=reasons)
     assert (found.kind, found.is_explained) == (kind, bool(command))
@@ -156,7 +156,7 @@ def test_a_recorded_reason_is_an_experiment_if_it_has_a_command(command, kind):
 
 def test_each_shortfall_is_written_as_a_line(tmp_path):
     write(measured(-2.0), tmp_path / "a.json")
-    reason = Reason("*", "bibtex", "*", "it is so", "*", "python -m x")
+    reason = KnownReason("*", "bibtex", "*", "it is so", "*", "python -m x")
     (tmp_path / "reasons.jsonl").write_text(json.dumps(reason._asdict()) + "\n")
     assert read_reasons(tmp_path) == [reason]
     assert summary(tmp_path).exit_code == 0

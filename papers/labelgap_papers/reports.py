@@ -410,8 +410,8 @@ def _list_shortfalls(shortfalls: Sequence[Shortfall]) -> str:
     if not shortfalls:
         return ""
     section = f"\n## {shortfalls[0].row.experiment}: numbers not reached\n\n{_SHORTFALLS_HEADER}"
-    for (method, dataset), found in groupby(sorted(shortfalls, key=method_and_dataset), method_and_dataset):
-        group = list(found)
+    for (method, dataset), missed in groupby(sorted(shortfalls, key=method_and_dataset), method_and_dataset):
+        group = list(missed)
         worst = max((shortfall.row for shortfall in group), key=_compute_share)
         counts = f"{len(group)} | {sum(shortfall.is_explained for shortfall in group)}"
         worse = f"up to {find_shortfall(worst):.4g} ({worst.metric})"

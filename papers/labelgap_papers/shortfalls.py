@@ -98,7 +98,7 @@ def count_spreads(row: TableRow) -> float | None:
     return find_shortfall(row) / (spread * math.sqrt(1 / n + 1 / m))
 
 
-class Reason(NamedTuple):
+class KnownReason(NamedTuple):
     """What an experiment found about some numbers; experiment, dataset, method and metric may hold wildcards.
 
     Without a command the reason is stated, and not an experiment.
@@ -162,14 +162,14 @@ class Explainer:
     ----------
     splits : mapping
         Rows on random splits by experiment, setting and metric, see :func:`index_splits`.
-    reasons : sequence of Reason
+    reasons : sequence of KnownReason
         Of several that concern a row, the first counts.
     rows : sequence of TableRow
         All measured rows.
     """
 
     splits: Mapping[tuple, TableRow] = field(default_factory=dict)
-    reasons: Sequence[Reason] = ()
+    reasons: Sequence[KnownReason] = ()
     rows: Sequence[TableRow] = ()
 
     def find_all(self) -> list[Shortfall]:
@@ -223,15 +223,15 @@ def index_splits(rows: Iterable[TableRow]) -> dict[tuple, TableRow]:
     return {_key(row): row for row in rows if row.values and row.paper is not None}
 
 
-def read_reasons(folder: Path) -> list[Reason]:
+def read_reasons(folder: Path) -> list[KnownReason]:
     """Return the reasons that a folder of results holds; none if it has no file of them."""
     path = folder / REASONS
     if not path.is_file():
         return []
     try:
-        return [Reason(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [KnownReason(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
     except (TypeError, ValueError) as error:
-        fields = ", ".join(Reason._fields)
+        fields = ", ".join(KnownReason._fields)
         raise ValueError(f"{path} is not a file of reasons ({error}); each line is an object of {fields}.") from error
 
 
