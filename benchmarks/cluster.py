@@ -55,11 +55,12 @@ def make_data():
 
 
 def start_cluster(n_workers):
-    """Return a cluster of processes with one thread each, which may take minutes to start on a busy machine."""
+    """Return a cluster of processes with one thread each."""
     import dask
     from distributed import LocalCluster
 
-    dask.config.set({"distributed.comm.timeouts.connect": "300s"})  # a nanny gives up a worker after this time
+    # A cluster gives up a worker that is not back after this time, 15 s by default: too little on a busy machine.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "300s"})
     return LocalCluster(n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=None)
 
 

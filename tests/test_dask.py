@@ -491,3 +491,12 @@ def test_texts_are_vectorized_where_they_are(client, tmp_path, monkeypatch):
     shown = run(*command, "--dask", client.scheduler.address, "--no-calibrate")
     assert shown.exit_code == 0, shown.output
     np.testing.assert_allclose(load(tmp_path / "model").idf_, plain.idf_, rtol=1e-12)
+
+
+def test_the_size_of_pieces_is_known_while_all_workers_are_away(client, monkeypatch):
+    cluster = Cluster(client)
+    size = cluster.piece_bytes
+    monkeypatch.setattr(client, "scheduler_info", lambda **_: {"workers": {}})
+    assert cluster.piece_bytes == size > 0
+    with pytest.raises(ValueError, match="no workers"):
+        Cluster(client)

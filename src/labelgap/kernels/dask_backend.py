@@ -34,9 +34,12 @@ class Cluster:
 
     def __init__(self, client: Any) -> None:
         self.client, self.width = client, 1  # the most columns of an array over features or labels
-        self.workers = sorted(client.scheduler_info(n_workers=-1)["workers"])
-        if not self.workers:
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        if not workers:
             raise ValueError("The Dask cluster has no workers; start at least one.")
+        self.workers = sorted(workers)
+        # Now, because all workers may be gone for a moment later.
+        self._memory = min(info["memory_limit"] or sys.maxsize for info in workers.values())
 
     def call(self, place: int, function: Callable, *arguments: Any, **options: Any) -> RemoteArray:
         """Call a function on the worker of a shard; arguments on workers are passed as they are there."""
@@ -60,11 +63,10 @@ class Cluster:
         with self.watch_losses():
             return SharedArray(scatter(self.client, value), value)
 
-    @cached_property
+    @property
     def piece_bytes(self) -> int:
         """The most bytes of an array that workers hold beside their rows: longer ones reach them in pieces."""
-        workers = self.client.scheduler_info(n_workers=-1)["workers"].values()
-        return min((worker["memory_limit"] or sys.maxsize) for worker in workers) // LARGE_SHARE
+        return self._memory // LARGE_SHARE
 
     @contextmanager
     def watch_losses(self) -> Iterator[None]:
