@@ -269,12 +269,22 @@ def write_summary(folder: Path) -> Path:
     return path
 
 
+def shorten_total(total: str) -> str:
+    """Return the sentence about all numbers without the kinds of explanations.
+
+    >>> shorten_total("Of the other 3, an experiment explains 2: 2 reached on random splits; 1 not explained.")
+    'Of the other 3, an experiment explains 2.'
+    """
+    head, colon, _ = total.partition(": ")
+    return f"{head}." if colon else total
+
+
 def _update_readme(page: Path, text: str) -> None:
-    """Put the page's sentence about all numbers between the marks of the README above, if it has them."""
+    """Put the sentence about all numbers between the marks of the README above the page, if it has them."""
     readme, (total,) = page.parents[2] / "README.md", TOTAL.findall(text)
     content = readme.read_text(encoding="utf-8") if readme.is_file() else ""
     link = f"[reached]({page.relative_to(readme.parent).as_posix()})"
-    sentence = total[0].lower() + total[1:].replace("reached", link, 1)
+    sentence = total[0].lower() + shorten_total(total)[1:].replace("reached", link, 1)
     updated = README_MARKS.sub(lambda marks: f"{marks[1]}{sentence}{marks[3]}", content)
     if updated != content:
         with write_atomically(readme) as stream:
