@@ -236,14 +236,38 @@ def test_evaluate_learns_the_figures_of_the_true_tags_from_a_probe(folder):
         low, high = found[f"{name} of true labels, by the probe, 95 % interval"]
         assert low <= whole[name] <= high
         assert high - low < 0.35
-    refused = labelgap(*command, "--probe", 150)
-    assert refused.exit_code != 0
-    assert "--probe needs --output" in refused.output
+    for words, message in [
+        (["--probe", 150], "--probe needs --output"),
+        (["--probe", 150, "--output", folder / "probe.csv"], "has verdicts; pass it as --verdicts"),
+    ]:
+        refused = labelgap(*command, *words)
+        assert refused.exit_code != 0
+        assert message in " ".join(refused.output.split())
+    write_records(folder / "other.csv", ["id", "title", "body", "tags"], list(posts(200, seed=2)))
+    others = ["evaluate", folder / "other.csv", *command[2:], "--verdicts", folder / "probe.csv"]
+    assert "has other texts than these data" in labelgap(*others).output
+    capitals = [[*list(cell.values())[:2], f" {cell['verdict']} ".title(), *list(cell.values())[3:]] for cell in cells]
+    write_records(folder / "probe.csv", list(cells[0]), capitals)
+    assert as_json(*command, "--verdicts", folder / "probe.csv") == found
+    cells[3]["verdict"] = "acept"
+    write_records(folder / "probe.csv", list(cells[0]), [list(cell.values()) for cell in cells])
+    refused = labelgap(*command, "--verdicts", folder / "probe.csv")
+    assert "record 4: the verdict 'acept' is neither accept nor reject" in " ".join(refused.output.split())
     write_records(
         folder / "probe.csv", ["row", "label", "verdict", "chance"], [[999, cells[0]["label"], "accept", 0.5]]
     )
     refused = labelgap(*command, "--verdicts", folder / "probe.csv")
     assert "out of range" in refused.output
+
+
+def test_a_column_of_blank_tags_is_one_clear_error(folder):
+    write_records(folder / "blank.csv", ["title", "tags"], [["a text", ""], ["another", " "]])
+    refused = labelgap("fit", folder / "blank.csv", "--output", folder / "none")
+    assert "has no tag in the column 'tags'" in " ".join(refused.output.split())
+
+
+def test_a_budget_has_units():
+    assert parse_options(find_class("AutoLabeler"), ["--budget", "2m"]) == {"budget": 120.0}
 
 
 @pytest.mark.filterwarnings("default::UserWarning")

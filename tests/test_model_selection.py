@@ -152,6 +152,8 @@ def test_select_leaves_the_estimator_alone_and_may_skip_the_refit(data):
     [
         ([0.2, 0.5, 0.5, 0.1, 0.3, 0.9], 5, 8.0),  # equal scores go to the first; two clearly worse ones end it
         ([0.2, 0.2, 0.199, 0.2, 0.5, 0.9], 6, 0.5),  # a plateau does not
+        ([0.3, 0.1, 0.1, 0.1, 0.5, 0.9], 6, 0.5),  # nor does a dip after the first
+        ([0.3, 0.1, 0.1, 0.1, 0.1, 0.9], 5, 16.0),  # but four do
     ],
 )
 def test_patience_ends_a_search_that_gets_worse(data, scores, tried, best):

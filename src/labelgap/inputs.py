@@ -38,6 +38,7 @@ TEXT_NAMES = (
 )
 TAG_NAMES = ("tags", "labels", "topics", "categories", "keywords", "genres", "tag")
 ID_NAMES = ("id",)
+UNDECIDED = ("", "skip", "conflict", "undo")  # verdicts of a log of reviews that neither accept nor reject
 
 
 class WrongOption(ValueError):
@@ -390,8 +391,8 @@ def store_names(model: MultiLabelEstimator, data: InputData, checksum: str = "")
 def read_verdicts(path: Path, names: list[str] | None, *columns: str) -> list[dict[str, Any]]:
     """Return the decided entries of a table with the columns row, label, verdict and others.
 
-    A verdict is "accept" or "reject"; others say nothing. An entry has the numbers of its row and label, and
-    "accepted"; "current" is 1 where the table does not have it.
+    A verdict is "accept" or "reject"; those of :data:`UNDECIDED` say nothing. An entry has the numbers
+    of its row and label, and "accepted"; "current" is 1 where the table does not have it.
     """
     records = read_records(path)
     absent = [name for name in ("row", "label", "verdict", *columns) if not records or name not in records[0]]
@@ -402,14 +403,20 @@ def read_verdicts(path: Path, names: list[str] | None, *columns: str) -> list[di
         )
     numbers = None if names is None else {name: j for j, name in enumerate(names)}
     entries = []
-    for record in records:
-        if record["verdict"] not in ("accept", "reject"):
+    for place, record in enumerate(records, 1):
+        verdict = str(record["verdict"] or "").strip().lower()
+        if verdict in UNDECIDED:
             continue
+        if verdict not in ("accept", "reject"):
+            raise ValueError(
+                f"--verdicts {path}, record {place}: the verdict {record['verdict']!r} is neither accept nor reject; "
+                "leave it empty if there is none."
+            )
         row, label = str(record["row"]), str(record["label"])
         number = numbers.get(label) if numbers is not None else int(label) if label.isdecimal() else None
         if not row.isdecimal() or number is None:
             raise ValueError(f"--verdicts {path} names row {row!r} and label {label!r}, which the data do not have.")
-        cell = {"row": int(row), "label": number, "accepted": record["verdict"] == "accept"}
+        cell = {"row": int(row), "label": number, "accepted": verdict == "accept"}
         entries.append({"current": "1"} | record | cell)
     return entries
 

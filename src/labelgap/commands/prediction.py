@@ -247,6 +247,8 @@ def _make_corrected(model: Any, written_share: str) -> dict[str, Any]:
 
 def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) -> dict[str, Any]:
     """Write a table of cells for review, drawn at random and in random order; return the values to print."""
+    if output.exists() and any(str(record.get("verdict") or "").strip() for record in read_records(output)):
+        raise WrongOption(f"--output {output} has verdicts; pass it as --verdicts, or choose another name.")
     if name_values(model) == "score":
         raise WrongOption("--probe needs probabilities, and the model was not calibrated; fit it with --calibrate.")
     indices, _, probabilities = model.rank(data.X, min(PROBED_LABELS, model.n_labels_), meaning="true")
@@ -254,15 +256,24 @@ def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) 
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
     order = np.random.default_rng(seed).permutation(len(probe.rows))
     cells = zip(*(part[order].tolist() for part in probe), strict=True)
-    texts = [" ".join(without_markup(x).split()) for x in data.X] if data.is_text else [""] * len(data)
+    texts = [_put_on_a_line(x) for x in data.X] if data.is_text else [""] * len(data)
     rows = ([row, names[label], "", chance, texts[row]] for row, label, chance in cells)
     write_records(output, ["row", "label", "verdict", "chance", "text"], rows)
     return {
         "cells to review": len(order),
         "output": str(output),
         "note": f"Write accept (the tag is right for the text) or reject into the column verdict of {output}, from "
-        f"the top, as many as you like; then pass --verdicts {output}.",
+        f"the top, as many as you like, and keep the other rows; then pass --verdicts {output}.",
     }
+
+
+def _put_on_a_line(text: str) -> str:
+    return " ".join(without_markup(text).split())
+
+
+def _count_others(entries: Sequence[dict[str, Any]], texts: Sequence[str]) -> int:
+    """Return how many entries have the text of another row: a few may have been edited."""
+    return sum(entry.get("text", "") not in ("", _put_on_a_line(texts[entry["row"]])) for entry in entries)
 
 
 def _evaluate_probe(
@@ -282,6 +293,10 @@ def _evaluate_probe(
         raise ValueError(
             f"--verdicts {path} has a row or a chance that is out of range; pass the table that --probe wrote for "
             "these data."
+        )
+    if isinstance(X, list) and _count_others(entries, X) > len(entries) / 2:
+        raise ValueError(
+            f"--verdicts {path} has other texts than these data; pass the table that --probe wrote for them."
         )
     present, position = np.unique(probe.rows, return_inverse=True)
     decided, places = model.decide(X[present] if not isinstance(X, list) else [X[i] for i in present]), probe.labels

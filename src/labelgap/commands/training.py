@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelgap.commands.options import parse_seconds
 from labelgap.commands.outputs import check_output, compute_checksum, resumable
 from labelgap.commands.prediction import evaluate
 from labelgap.datasets import write_records
@@ -351,7 +352,8 @@ def parse_options(cls: type, words: Sequence[str], names: Sequence[str] = ()) ->
             hint = f" did you mean {similar[0]}?" if similar else ""
             raise WrongOption(f"{word} is not an option of {cls.__name__};{hint} Options: {', '.join(options)}.")
         has_value = bool(queue) and not queue[0].startswith("--")
-        parameters[options[option]] = _parse_value(queue.pop(0)) if has_value else True
+        parse = parse_seconds if option == "--budget" else _parse_value
+        parameters[options[option]] = parse(queue.pop(0)) if has_value else True
     return parameters
 
 

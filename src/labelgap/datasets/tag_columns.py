@@ -51,7 +51,7 @@ def split_tags(values: Sequence[Any], form: str | None = None) -> list[list[str]
         if not isinstance(value, str):
             return value if isinstance(value, Iterable) else [value]
         if form not in NOTATIONS:
-            return value.split(None if form == " " else form)
+            return value.split(None if form in (" ", "") else form)
         tags = NOTATIONS[form](value) if value.strip() else []
         if tags is None:
             raise ValueError(f"row {number}: the tags {value[:60]!r} are not in the form {form!r}; correct the row.")

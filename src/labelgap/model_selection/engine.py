@@ -218,8 +218,12 @@ class Search:
             self._record(row | {"score": score, "folds": 0}, [], None)
 
     def is_declining(self, patience: int) -> bool:
-        """Return whether the last ``patience`` candidates were all clearly worse than the best one."""
+        """Return whether the last ``patience`` candidates were all clearly worse than the best one.
+
+        A decline from the first candidate on may be a dip before the best one, and has to be twice as long.
+        """
         regrets = self._regrets()
+        patience *= 2 if self.best_index == 0 else 1
         return len(self.table) > patience and bool(np.all(regrets[-patience:] - regrets.min() > MIN_CLEAR_REGRET))
 
     def _regrets(self) -> NDArray[np.float64]:

@@ -159,7 +159,7 @@ def select(
     patience : int, optional
         Stop after this many candidates in a row that are worse than the best one by more than 3 % of a metric. This
         is for grids whose fits become slower, such as a falling penalty. Candidates that are about equally good do
-        not stop the search.
+        not stop the search, and after the first candidate it takes twice as many worse ones.
 
     Returns
     -------
