@@ -50,7 +50,7 @@ class SLEEC(VotingEstimator):
     n_neighbors_embed : int, default=100
         Number of nearest label vectors whose inner products an embedding preserves.
     n_neighbors : int, default=10
-        Number of training rows that vote.
+        Number of training rows that vote. Rows with many labels each want more: 70 on Delicious, 4 on Mediamill.
     alpha : float, default=1.0
         The penalty α of V, without a factor ½.
     l1 : float, default=0.0
