@@ -357,6 +357,24 @@ def test_a_stopped_fit_ends_at_the_same_model(name, tmp_path, stop_after):
         assert ended == status
 
 
+def test_a_stopped_fit_on_many_features_goes_on_from_its_last_step(tmp_path, stop_after):
+    rng = np.random.default_rng(0)
+    X = sp.random_array((1_100, 1_200), density=0.02, format="csr", rng=rng)
+    scores = X @ rng.normal(size=(1_200, 20))
+    Y = (scores > np.quantile(scores, 0.9)).astype(float)
+    Y[rng.random(Y.shape) < 0.2] = np.nan
+    estimator = LEML(4, loss="logistic", max_iter=5, tol=0.0, dtype="float64", random_state=0, n_jobs=1)
+
+    def work():
+        return estimator.fit(X, Y).decision_function(X), estimator.objective_
+
+    expected, history = work()
+    assert len(history) == 5
+    for found, again in resumed_at_pieces(tmp_path / "c", work, stop_after, moments=3):
+        np.testing.assert_allclose(again, history, rtol=1e-9)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_stopped_tagger(tmp_path, stop_after):
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(list("abcdefgh"), 4) + "x") for _ in range(60)]

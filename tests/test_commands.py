@@ -246,7 +246,9 @@ def test_evaluate_learns_the_figures_of_the_true_tags_from_a_probe(folder):
     write_records(folder / "other.csv", ["id", "title", "body", "tags"], list(posts(200, seed=2)))
     others = ["evaluate", folder / "other.csv", *command[2:], "--verdicts", folder / "probe.csv"]
     assert "has other texts than these data" in labelgap(*others).output
-    capitals = [[*list(cell.values())[:2], f" {cell['verdict']} ".title(), *list(cell.values())[3:]] for cell in cells]
+    capitals = [[*cell.values()] for cell in cells]
+    for record in capitals:
+        record[2] = f" {record[2]} ".title()
     write_records(folder / "probe.csv", list(cells[0]), capitals)
     assert as_json(*command, "--verdicts", folder / "probe.csv") == found
     cells[3]["verdict"] = "acept"

@@ -425,13 +425,19 @@ def solve(problem: Problem, fit: Fit, options: Options) -> Fit:
     if stored is not None:
         earlier = problem.make_fit(stored["W"], stored["H"], np.dtype(options.dtype))
         fit.W, fit.H, fit.history = earlier.W, earlier.H, stored["history"].tolist()
+        if "step" in stored:
+            step = problem.make_fit(stored["step"], stored["H"], np.dtype(options.dtype)).W
+            fit.step = step, float(stored["length"])
     with progress(options.max_iter, options.title, options.verbose, fit.n_iter) as advance:
 
         def report(fit: Fit) -> bool:
             advance(f"F = {fit.history[-1]:.6g}")
             fit.W = backend.settle(fit.W)
             if resumable:
-                piece.keep({"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history})
+                arrays = {"W": backend.to_numpy(fit.W), "H": backend.to_numpy(fit.H), "history": fit.history}
+                if fit.step is not None:  # the next alternation overwrites it
+                    arrays |= {"step": np.array(backend.to_numpy(fit.step[0])), "length": fit.step[1]}
+                piece.keep(arrays)
             if not options.callbacks:
                 return False
             iteration = Iteration(fit.n_iter, fit.history[-1], backend.to_numpy(fit.W), backend.to_numpy(fit.H))

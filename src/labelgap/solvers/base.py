@@ -211,12 +211,14 @@ class BilinearProblem(Protocol):
 class Fit:
     """The factors of a fit, F after each alternation, and its status.
 
-    ``interrupt`` is the KeyboardInterrupt that ended the fit; callers raise it again after storing the factors.
+    ``step`` is the last step of W and its length, for a solver that goes on from it. ``interrupt`` is the
+    KeyboardInterrupt that ended the fit; callers raise it again after storing the factors.
     """
 
     W: Array
     H: Array
     history: list[float] = field(default_factory=list)
+    step: tuple[Array, float] | None = None
     status: Status = Status.MAX_ITER
     interrupt: KeyboardInterrupt | None = None
 

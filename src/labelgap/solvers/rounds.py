@@ -149,9 +149,12 @@ class Rounds:
         """Return W and H after some rounds, or two half steps if the features have eigenvectors, balanced; and F."""
         if problem.left.spectrum() is not None:
             return solve_in_turn(self.solver, problem, fit, right)
+        if self._point is None and fit.step is not None:  # the fit of another process goes on
+            (S, self._length), fit.step = fit.step, None
+            self._point = _Position(fit.W, None, S)  # without images, which would take memory
         if not problem.backend.loses_arrays:
             return self._alternate(problem, fit, right)
-        last = self._point, self._length  # without an image, which would take memory
+        last = self._point, self._length
         try:
             return self._alternate(problem, fit, right)
         except LostArrays:  # the same alternation can run again
@@ -159,7 +162,7 @@ class Rounds:
             raise
 
     def _alternate(self, problem: ComposedProblem, fit: Fit, right: Solver) -> tuple[Array, Array, float]:
-        point, H = self._continue_from(problem, fit.W), fit.H
+        point, H = self._continue_from(problem, fit), fit.H
         right = right.limit_products(1, MAX_RIGHT_PRODUCTS)
         value = fit.history[-1] if fit.history else float(problem.objective_in_right(point.W, point.B).value(H))
         for number in range(self.max_rounds):
@@ -179,17 +182,21 @@ class Rounds:
                 break
         # Without images, a cluster does not compute a step from all steps before it.
         self._point = point._replace(B=None, XS=None) if problem.backend.loses_arrays else point
+        fit.step = None if point.S is None else (point.S, self._length)
         return point.W, H, value
 
-    def _continue_from(self, problem: ComposedProblem, W: Array) -> _Position:
+    def _continue_from(self, problem: ComposedProblem, fit: Fit) -> _Position:
         """Return the last point with a copy of W, which a fit keeps; or a new point."""
-        point, self._point, left = self._point, None, problem.left
+        W = fit.W
+        point, self._point, fit.step, left = self._point, None, None, problem.left
         if point is not None and point.W is W:
             S = point.S
             if problem.backend.loses_arrays:
                 S = None if S is None else copy(S)  # which the same alternation may need again
                 return _Position(copy(W), left.times(W), S, None if S is None else left.times(S))
             S, XS = point.S, point.XS
+            if XS is None and S is not None:
+                XS = left.times(S)
             del point  # and its image, which rounding has moved away from A W
             return _Position(copy(W), left.times(W), S, XS)
         B = problem.left.times(W) if bool(namespace(W).any(W != 0)) else problem.zero_image(W)
