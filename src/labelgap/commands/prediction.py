@@ -247,7 +247,8 @@ def _make_corrected(model: Any, written_share: str) -> dict[str, Any]:
 
 def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) -> dict[str, Any]:
     """Write a table of cells for review, drawn at random and in random order; return the values to print."""
-    if output.exists() and any(str(record.get("verdict") or "").strip() for record in read_records(output)):
+    has_records = output.exists() and output.stat().st_size > 0
+    if has_records and any(str(record.get("verdict") or "").strip() for record in read_records(output)):
         raise WrongOption(f"--output {output} has verdicts; pass it as --verdicts, or choose another name.")
     if name_values(model) == "score":
         raise WrongOption("--probe needs probabilities, and the model was not calibrated; fit it with --calibrate.")
