@@ -7,8 +7,9 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.linalg import fractional_matrix_power
 
-from labelgap import AutoLabeler, Tagger, hide_positives, load
+from labelgap import AutoLabeler, BinaryRelevance, Tagger, hide_positives, load
 from labelgap.datasets import make_low_rank
 from labelgap.estimators.choosing import HeldOutPart
 from labelgap.kernels import get_backend
@@ -20,8 +21,8 @@ from labelgap.model_selection.auto import (
     Scored,
     TrainingData,
     check_propensity,
-    weigh_columns,
 )
+from labelgap.model_selection.row_forms import learn_idf, learn_smoothing
 from labelgap.observations import Labels
 
 TWO = [
@@ -91,8 +92,7 @@ def test_scores_are_the_weighted_sum_of_the_members():
     X, Y = words()
     model = AutoLabeler(members=TWO, random_state=0).fit(X, Y)
     first, second = (
-        part.decision_function(rows)
-        for part, rows in zip(model.models_, (X, weigh_columns(X, model.idf_)), strict=True)
+        part.decision_function(rows) for part, rows in zip(model.models_, (X, learn_idf(X).transform(X)), strict=True)
     )
     np.testing.assert_allclose(model.decision_function(X), first + 0.3 * second, atol=1e-6)
 
@@ -103,6 +103,26 @@ def test_rarity_adds_what_is_missing():
     plain = AutoLabeler(members=TWO).fit(X, Y).decision_function(X)
     rare = AutoLabeler(members=TWO, propensity=p, rarity=0.2).fit(X, Y).decision_function(X)
     np.testing.assert_allclose(rare - plain, np.tile(-0.2 * np.log(p), (len(plain), 1)), atol=1e-6)
+
+
+def test_frequent_labels_are_raised_if_held_out_rows_have_one_label_each():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3))
+    one = np.eye(6)[rng.choice(6, 400, p=[0.4, 0.3, 0.15, 0.1, 0.04, 0.01])]
+    search = MemberSearch(TrainingData(X, Labels(one)), 0.0, {}, get_backend("cpu"))
+    search.judge = Judge(Labels(one), [np.arange(400)], None, search.kernels)
+    noise = rng.normal(size=one.shape).astype(np.float32)
+    before = search.judge.score(noise)
+    rarity = search._choose_rarity(noise, 1.0, before)
+    assert rarity < 0
+    assert search.judge.score(noise - np.float32(rarity) * search.log_p.astype(np.float32)) > before
+    assert search._choose_rarity(noise, 1.0, np.inf) == 0
+    model = AutoLabeler(members=TWO[:1], rarity=-0.5).fit(X, one)
+    np.testing.assert_allclose(
+        model.decision_function(X) - AutoLabeler(members=TWO[:1]).fit(X, one).decision_function(X),
+        np.tile(0.5 * search.log_p, (400, 1)),
+        atol=1e-5,
+    )
 
 
 def test_gaps_do_not_count_in_the_choice(data):
@@ -159,19 +179,55 @@ def test_the_first_candidate_is_what_a_tagger_fits_by_default(monkeypatch):
     assert {"alpha", "frequency_power"} & set(parameters)
 
 
-def test_kernel_features_are_saved_with_the_model(data, tmp_path):
-    member = TWO[0] | {"rows": "kernel"}
-    model = AutoLabeler(members=[member], random_state=0).fit(data.X, data.Y)
-    assert model.models_[0].n_features_in_ > model.n_features_in_
+@pytest.mark.parametrize("form", ["idf", "smooth", "kernel"])
+def test_forms_of_the_rows_are_saved_with_the_model(form, tmp_path):
+    X, Y = words()
+    model = AutoLabeler(members=[TWO[0] | {"rows": form}], random_state=0).fit(X, Y)
+    assert set(model.forms_) == {form}
     model.save(tmp_path / "model")
-    np.testing.assert_array_equal(load(tmp_path / "model").decision_function(data.X), model.decision_function(data.X))
-    linear = AutoLabeler(members=[TWO[0]], random_state=0).fit(data.X, data.Y)
-    assert linear.kernel_ is None
+    np.testing.assert_array_equal(load(tmp_path / "model").decision_function(X), model.decision_function(X))
+    assert AutoLabeler(members=[TWO[0]], random_state=0).fit(X, Y).forms_ == {}
+
+
+def test_older_files_have_an_attribute_for_each_form():
+    values = AutoLabeler._upgrade_values({"idf_": np.ones(3), "kernel_": None, "rarity_": 0.0})
+    assert values["forms_"].keys() == {"idf"}
+    assert "idf_" not in values
+
+
+def test_a_form_that_does_not_suit_the_rows(data):
+    with pytest.raises(ValueError, match="members has one with rows='smooth'"):
+        AutoLabeler(members=[TWO[0] | {"rows": "smooth"}]).fit(np.asarray(data.X) - 1.0, data.Y)
+
+
+def test_smooth_rows_are_rows_times_a_power_of_their_gram_matrix():
+    X = words()[0]
+    rows = learn_idf(X).transform(X).toarray()
+    expected = rows @ fractional_matrix_power(rows.T @ rows, 0.4).real
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(learn_smoothing(X).transform(X), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_smoothing_learns_from_rows_that_have_lost_their_labels(seed):
+    rng = np.random.default_rng(seed)
+    topics = rng.integers(0, 5, 600)  # a row has 6 of the 40 words of its topic
+    X = sp.csr_array(
+        (rng.random((600, 200)) < np.where(np.arange(200) % 5 == topics[:, None], 0.15, 0.01)).astype(float)
+    )
+    Y, written = np.eye(5)[topics], np.zeros((600, 5))
+    written[:20] = Y[:20]
+    words, smooth = (
+        BinaryRelevance(1.0, loss="squared")
+        .fit(form.transform(X), written)
+        .decision_function(form.transform(X[300:]))
+        for form in (learn_idf(X), learn_smoothing(X))
+    )
+    assert precision_at_k(Y[300:], smooth, 1) > precision_at_k(Y[300:], words, 1) + 0.03
 
 
 def test_the_names_of_labels_are_a_prior(monkeypatch):
     monkeypatch.setattr(MemberSearch, "_list_candidates", lambda *_: iter(()))
-    monkeypatch.setattr(MemberSearch, "_add_kernel", lambda _: None)
     rng = np.random.default_rng(2)
     words = [f"word{w}" for w in range(60)]
     draws = [rng.choice(words, 6, replace=False) for _ in range(200)]
@@ -248,7 +304,7 @@ def test_other_forms_of_the_rows_are_left_out_if_the_first_one_took_the_budget()
         ({"propensity": "magic"}, "propensity='magic' is not known"),
         ({"propensity": [0.5]}, "propensity has shape"),
         ({"members": [{"method": "magic"}]}, "members holds"),
-        ({"rarity": -1.0}, "rarity"),
+        ({"rarity": float("nan")}, "rarity"),
     ],
 )
 def test_wrong_parameters(parameters, message, data):

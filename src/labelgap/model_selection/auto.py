@@ -8,18 +8,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from numbers import Integral, Real
-from typing import Any, Literal, NamedTuple, Self, TypedDict
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from labelgap.baselines import FastXML
-from labelgap.estimators import LEML, BinaryRelevance, KMeansNystroem, LabelKNN
+from labelgap.estimators import LEML, BinaryRelevance, LabelKNN
 from labelgap.estimators.base import About, MultiLabelEstimator, pack_parameter
 from labelgap.estimators.binary_relevance import LinearSide
 from labelgap.estimators.choosing import DEPTHS, MIN_SEARCH_ROWS, Choice, HeldOutPart, choose_estimator
@@ -28,6 +27,7 @@ from labelgap.estimators.scores import BlockScores, Scores, split_rows
 from labelgap.kernels import Backend
 from labelgap.metrics.at_k import PSPrecisionAtK
 from labelgap.model_selection.one_class_cv import OneClassMFCV
+from labelgap.model_selection.row_forms import FORMS, RowForm
 from labelgap.observations import Labels
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 from labelgap.runtime import progress, scope
@@ -48,12 +48,10 @@ NEAR_TIE = 5e-3  # relative, by which a later candidate must be better to lead
 CLOSE = 0.02  # relative, between one-vs-all on two forms of the rows, for which one-class models try both
 MAX_MEMBERS = 4
 FEW_ROWS_ALPHA = 0.5  # without a search; 1 / (1 + α), the score of the only row, is above ½
-RARITIES = (0.0, 0.1, 0.2, 0.4, 0.8)  # weights of −log propensity, in standard deviations
+RARITIES = (0.05, 0.1, 0.2, 0.4, 0.8)  # weights of log p, in standard deviations of the scores
 WEIGHTS_UNLABELLED = [2.0**power for power in range(-13, 2)]
 FREQUENCY_POWERS = (0.0, 0.15, 0.25, 0.35)
-MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 50_000, 500  # of rows that get kernel features
-KERNEL_SHARE = 0.5  # of the budget that must be left for them
-ROWS = ("raw", "idf", "kernel")  # forms of the rows
+DENSE_FORM_SHARE = 0.5  # of the budget that must be left for a form with dense rows
 
 
 class Candidate(NamedTuple):
@@ -85,8 +83,8 @@ class Scored(NamedTuple):
 class Found(NamedTuple):
     """The result of a search: members with weights, the weight of rarity, the table, and the held-out scores.
 
-    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others; ``kernel``
-    is what the kernel features of the rows need, if the search has made any.
+    ``fitted`` holds the models of members that are fitted on all rows already, and None for the others; ``forms``
+    are the forms of the rows that the search has learned.
     """
 
     members: list[dict[str, Any]]
@@ -94,7 +92,7 @@ class Found(NamedTuple):
     report: list[dict[str, Any]]
     held_out: list[HeldOutPart] | None
     fitted: list[MultiLabelEstimator | None]
-    kernel: Kernel | None = None
+    forms: dict[str, RowForm]
 
 
 class AutoLabeler(MultiLabelEstimator):
@@ -102,7 +100,8 @@ class AutoLabeler(MultiLabelEstimator):
 
     Candidates are ridge regression with a chosen penalty and power of label frequencies, squared hinge one-vs-all,
     nearest neighbours, :class:`~labelgap.OneClassMFCV` and :class:`~labelgap.FastXML`, on rows in several forms: as
-    they are; sparse ones also weighted by log((1 + n) / (1 + n_w)) + 1 (idf), with length 1; and those of up to 500
+    they are; sparse ones also weighted by log((1 + n) / (1 + n_w)) + 1 (idf), with length 1, and, with up to 3,000
+    features, times (XᵀX)^0.4 ("smooth"), by which words that occur together count for each other; those of up to 500
     features also with features of a Gaussian kernel (:class:`~labelgap.KMeansNystroem`). Some take an absent
     label for a "no" and some for unlabelled. Each one is fitted without some rows and scored on them by the geometric
     mean of P@1, P@3 and P@5, which missing labels lower for all candidates alike (with ``propensity``, a hit counts
@@ -110,6 +109,9 @@ class AutoLabeler(MultiLabelEstimator):
     by 0.1 %:
 
         s = s_1 + Σ_m w_m s_m − τ log p.
+
+    Last, held-out rows choose τ. With ``propensity``, τ ≥ 0 raises labels that are rarely written; without, p_j is
+    the relative frequency of label j, and τ ≤ 0 raises frequent labels, which helps if rows have few of their labels.
 
     Parameters
     ----------
@@ -122,7 +124,7 @@ class AutoLabeler(MultiLabelEstimator):
     members : list of dict, optional
         Fixed members instead of a search, as ``members_`` holds them.
     rarity : float, default=0.0
-        The weight τ of −log p_j with fixed members.
+        The weight τ of −log p_j with fixed members; negative to raise frequent labels.
     absent, random_state, n_jobs, dtype, verbose
         As in :class:`~labelgap.LEML`.
     device : str, default="auto"
@@ -131,8 +133,9 @@ class AutoLabeler(MultiLabelEstimator):
     Attributes
     ----------
     members_ : list of dict
-        For each member "method", "parameters", the form of its "rows" ("raw", "idf" or "kernel"), "labelled" (whether
-        it learns from the rows with a label only), "prior" (the weight of the prior of :meth:`fit`) and "weight".
+        For each member "method", "parameters", the form of its "rows" ("raw", "idf", "smooth" or "kernel"),
+        "labelled" (whether it learns from the rows with a label only), "prior" (the weight of the prior of
+        :meth:`fit`) and "weight".
     models_ : list of estimators
         The fitted members.
     rarity_ : float
@@ -140,10 +143,9 @@ class AutoLabeler(MultiLabelEstimator):
     report_ : list of dict
         All candidates: "candidate", what "absent" means to it, its chosen "parameters", its "score" on held-out rows,
         "seconds", and its "weight" in the blend, 0 if it is no member; "note" says why there is no score.
-    idf_ : ndarray of shape (d,), or None
-        The weights of the features for members with "idf".
-    kernel_ : dict or None
-        The "landmarks", "whitening" and "gamma" of the features for members with "kernel".
+    forms_ : dict
+        What the forms of the members' rows need: "weights" of the features for "idf"; "weights" and "smoothing" (d×d)
+        for "smooth"; "landmarks", "whitening" and "gamma" for "kernel".
 
     Examples
     --------
@@ -169,8 +171,7 @@ class AutoLabeler(MultiLabelEstimator):
     models_: list[MultiLabelEstimator]
     rarity_: float
     report_: list[dict[str, Any]]
-    idf_: NDArray | None
-    kernel_: Kernel | None
+    forms_: dict[str, dict[str, Any]]
     offset_: NDArray | None
 
     def __init__(
@@ -217,7 +218,7 @@ class AutoLabeler(MultiLabelEstimator):
     def _check_parameters(self) -> None:
         self._check_common()
         check_number("verbose", self.verbose, Integral, least=0)
-        check_number("rarity", self.rarity, Real, least=0)
+        check_number("rarity", self.rarity, Real, least=-np.inf)
         if self.budget is not None and not (isinstance(self.budget, Real) and self.budget > 0):
             raise ValueError(f"budget={self.budget!r} is not a positive number of seconds; pass one, such as 60.")
         for member in self.members or ():
@@ -225,21 +226,19 @@ class AutoLabeler(MultiLabelEstimator):
 
     def _learn(self, X: Any, labels: Labels, side: LinearSide | None = None) -> None:
         deadline = time.perf_counter() + find_budget(self.budget, labels)
-        propensity = check_propensity(self.propensity, labels)
         prior = None if side is None else side.prior
         prior = BinaryRelevance(loss="squared", dtype=self.dtype)._check_prior(prior, labels.shape[1], X.shape[1])
-        idf, seed = compute_idf(X), int(check_random_state(self.random_state).randint(2**31 - 1))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        data = TrainingData(X, labels, prior, check_propensity(self.propensity, labels))
         if self.members is None:
-            data = TrainingData(X, labels, idf, prior, propensity)
             blend = MemberSearch(data, deadline, self._member_options(seed), self._kernels()).run()
         else:
             members = [dict(member) for member in self.members]
-            blend = Found(members, float(self.rarity), [], None, [None] * len(members))
-        self.members_, self.rarity_, self.report_, self._held_out, fitted, kernel = blend
-        forms = {member["rows"] for member in self.members_}
-        self.idf_ = idf if "idf" in forms else None
-        self.kernel_ = (kernel or learn_kernel(X, seed)) if "kernel" in forms else None
-        self.offset_ = None if propensity is None else (-self.rarity_ * np.log(propensity)).astype(X.dtype)
+            blend = Found(members, float(self.rarity), [], None, [None] * len(members), {})
+        self.members_, self.rarity_, self.report_, self._held_out, fitted, forms = blend
+        used = sorted({member["rows"] for member in self.members_} - {"raw"})
+        self.forms_ = {name: vars(forms.get(name) or learn_form(name, X, seed)) for name in used}
+        self.offset_ = (-self.rarity_ * data.log_p).astype(X.dtype) if self.rarity_ else None
         self.models_ = []
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
             with scope(f"member {number}"):
@@ -253,9 +252,11 @@ class AutoLabeler(MultiLabelEstimator):
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
 
     def _rows_of(self, member: dict[str, Any], X: Any) -> Any:
-        if member["rows"] == "idf":
-            return weigh_columns(X, self.idf_)
-        return X if self.kernel_ is None or member["rows"] == "raw" else add_kernel(X, self.kernel_)
+        return X if member["rows"] == "raw" else self._form(member["rows"]).transform(X)
+
+    def _form(self, name: str) -> RowForm:
+        form: RowForm = FORMS[name].form(**self.forms_[name])
+        return form
 
     def _scores(self, X: Any) -> Scores:
         kernels, pairs = self._kernels(), list(zip(self.members_, self.models_, strict=True))
@@ -275,18 +276,21 @@ class AutoLabeler(MultiLabelEstimator):
         held_out: list[HeldOutPart] | None = self.__dict__.get("_held_out")
         return held_out
 
+    @classmethod
+    def _upgrade_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if "forms_" in values:
+            return values
+        idf, kernel = values.pop("idf_", None), values.pop("kernel_", None)
+        forms = ({} if idf is None else {"idf": {"weights": idf}}) | ({} if kernel is None else {"kernel": kernel})
+        return values | {"forms_": forms}
+
     def _check_loaded(self) -> None:
         if len(self.models_) != len(self.members_) or not self.models_:
             raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
         if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
             raise ValueError("a member has another number of labels than the model")
-        d, kernel = self.n_features_in_, self.kernel_
-        size = 0 if kernel is None else len(kernel["landmarks"])
-        if self.idf_ is not None and self.idf_.shape != (d,):
-            raise ValueError(f"weights of shape {self.idf_.shape} for {d} features")
-        if kernel is not None and (kernel["landmarks"].shape, kernel["whitening"].shape) != ((size, d), (size, size)):
-            raise ValueError(f"a kernel of {size} landmarks with other shapes")
-        sizes = {"raw": d} | ({} if self.idf_ is None else {"idf": d}) | ({"kernel": d + size} if size else {})
+        sizes = {"raw": self.n_features_in_}
+        sizes |= {name: self._form(name).check(self.n_features_in_) for name in self.forms_}
         for member, model in zip(self.members_, self.models_, strict=True):
             if model.n_features_in_ != sizes.get(member["rows"]):
                 raise ValueError(f"a member with {model.n_features_in_} features for {member['rows']} rows")
@@ -298,52 +302,11 @@ def find_budget(budget: float | None, labels: Labels) -> float:
     return min(MIN_SECONDS + n * n_labels / CELLS_PER_SECOND, MAX_SECONDS) if budget is None else float(budget)
 
 
-def compute_idf(X: Any) -> NDArray[np.float64] | None:
-    """Return log((1 + n) / (1 + n_w)) + 1 of each feature w, which n_w rows have; None unless X is sparse and ≥ 0.
-
-    >>> compute_idf(sp.csr_array([[1.0, 2.0], [0.0, 3.0]])).round(2).tolist()
-    [1.41, 1.0]
-    """
-    if not sp.issparse(X) or not X.nnz or X.data.min() < 0:
-        return None
-    return np.log((1 + X.shape[0]) / (1 + np.bincount(X.indices, minlength=X.shape[1]))) + 1
-
-
-def weigh_columns(X: Any, idf: NDArray | None) -> sp.csr_array:
-    """Return sparse rows with weighted columns, scaled to length 1."""
-    rows = sp.csr_array(X, copy=True)
-    rows.data *= np.asarray(idf, rows.dtype)[rows.indices]
-    return sp.csr_array(normalize(rows, copy=False))
-
-
-class Kernel(TypedDict):
-    """What the kernel features of rows need."""
-
-    landmarks: NDArray
-    whitening: NDArray
-    gamma: float
-
-
-def learn_kernel(X: Any, seed: int) -> Kernel:
-    """Return the landmarks of rows."""
-    nystroem = KMeansNystroem(random_state=seed).fit(X.toarray() if sp.issparse(X) else X)
-    return {"landmarks": nystroem.landmarks_, "whitening": nystroem.whitening_, "gamma": nystroem.gamma_}
-
-
-def add_kernel(X: Any, kernel: Kernel) -> NDArray:
-    """Return dense rows followed by their kernel features.
-
-    >>> add_kernel(np.eye(2), learn_kernel(np.eye(2), 0)).shape
-    (2, 4)
-    """
-    nystroem = KMeansNystroem()
-    nystroem.landmarks_, nystroem.whitening_, nystroem.gamma_ = (
-        kernel["landmarks"],
-        kernel["whitening"],
-        kernel["gamma"],
-    )
-    nystroem.n_features_in_ = X.shape[1]
-    return nystroem.transform(X.toarray() if sp.issparse(X) else X)
+def learn_form(name: str, X: Any, seed: int) -> RowForm:
+    """Return a form of the rows; raise ValueError if it is not for them."""
+    if not FORMS[name].suits(X):
+        raise ValueError(f"members has one with rows={name!r}, which is not for these rows; pass rows='raw'.")
+    return FORMS[name].learn(X, seed)
 
 
 def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
@@ -355,11 +318,13 @@ def make_member(member: dict[str, Any]) -> MultiLabelEstimator:
     """
     missing = {"method", "parameters", "rows", "labelled", "prior", "weight"} - set(member)
     cls = getattr(import_module("labelgap"), str(member.get("method")), None)
-    if missing or member["rows"] not in ROWS or not (isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)):
+    has_method = isinstance(cls, type) and issubclass(cls, MultiLabelEstimator)
+    if cls is None or missing or not has_method or member["rows"] not in ("raw", *FORMS):
         raise ValueError(
             f"members holds {member!r}; pass dicts with 'method', 'parameters', 'rows', 'labelled' and 'weight'."
         )
-    return cls(**member["parameters"])
+    model: MultiLabelEstimator = cls(**member["parameters"])
+    return model
 
 
 def describe_member(candidate: Candidate, weight: float) -> dict[str, Any]:
@@ -392,27 +357,36 @@ def select_rows(labels: Labels, labelled: bool, rows: NDArray | None = None) -> 
 
 
 class TrainingData(NamedTuple):
-    """Validated rows and labels, the idf weights of features, the prior of labels, and propensities, or None."""
+    """Validated rows and labels, the prior of labels, and propensities, or None."""
 
     X: Any
     labels: Labels
-    idf: NDArray | None = None
     prior: Any = None
     propensity: NDArray | None = None
+
+    @property
+    def log_p(self) -> NDArray[np.float64]:
+        """Log p_j: of the propensity, or else of the frequency (n_j + 1) / m, mean 0 over positives.
+
+        >>> TrainingData(None, Labels([[1, 0], [1, 0], [1, 1]])).log_p.round(3).tolist()
+        [0.173, -0.52]
+        """
+        if self.propensity is not None:
+            return np.log(self.propensity)
+        counts = np.bincount(self.labels.positives.indices, minlength=self.labels.shape[1])
+        log_p = np.log(counts + 1)
+        return log_p - (counts @ log_p / counts.sum() if counts.any() else 0.0)
 
 
 class MemberSearch:
     """Search for the members of a blend: fit candidates without some rows, score these, and blend greedily."""
 
     def __init__(self, data: TrainingData, deadline: float, options: dict[str, Any], kernels: Backend) -> None:
-        self.labels, self.propensity, idf = data.labels, data.propensity, data.idf
+        self.labels, self.log_p, self.propensity = data.labels, data.log_p, data.propensity
         self.deadline, self.options, self.kernels = deadline, options, kernels
         self.began = time.perf_counter()
         self.rows, self.priors = {"raw": data.X}, {"raw": data.prior}
-        if idf is not None:
-            self.rows["idf"] = weigh_columns(data.X, idf)
-            self.priors["idf"] = None if data.prior is None else weigh_columns(data.prior, idf)
-        self.kernel: Kernel | None = None
+        self.forms: dict[str, RowForm] = {}
         self.report: list[dict[str, Any]] = []
         self.scored: list[Scored] = []
 
@@ -422,14 +396,14 @@ class MemberSearch:
             estimator = self._choose("raw").estimator
             if estimator.get_params().get("loss") == "squared":
                 estimator.set_params(alpha=FEW_ROWS_ALPHA)
-            return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None, [None])
+            return Found([describe_member(Candidate("", estimator), 1.0)], 0.0, [], None, [None], {})
         self.folds = self._split()
         self.judge = Judge(self.labels, self.folds, self.propensity, self.kernels)
         with progress(None, "AutoLabeler: candidates", 0) as advance, warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # what counts is the score on held-out rows
-            for form in list(self.rows):
-                self._try_chosen(form)
-            self._add_kernel()
+            self._try_chosen("raw")
+            for form in FORMS:
+                self._try_form(form)
             forms = self._rank_forms()
             for candidate in self._list_candidates(forms):
                 self._try(candidate)
@@ -437,28 +411,29 @@ class MemberSearch:
         return self._blend()
 
     def _try_chosen(self, form: str) -> None:
-        """Try one-vs-all with parameters chosen for a form of the rows; only the first form may take any time."""
-        candidate = Candidate(f"one-vs-all, chosen, {form}", BinaryRelevance(), form)
-        if self.scored and not self._can_go_on(self.scored[0].seconds):
-            del self.rows[form]
-            self._report(candidate, 0.0, note=LATE)
-            return
+        """Try one-vs-all with parameters chosen for a form of the rows."""
         choice = self._choose(form)
-        self._try(candidate._replace(estimator=choice.estimator, prior=choice.prior_weight), required=True)
+        candidate = Candidate(_name_chosen(form), choice.estimator, form, prior=choice.prior_weight)
+        self._try(candidate, required=True)
 
-    def _add_kernel(self) -> None:
-        """Try kernel features, if there are few features and enough time."""
-        n, d = self.rows["raw"].shape
-        if n > MAX_KERNEL_ROWS or d > MAX_KERNEL_FEATURES:
+    def _try_form(self, name: str) -> None:
+        """Try a further form of the rows, if it is for them and enough time is left."""
+        X, kind = self.rows["raw"], FORMS[name]
+        if not kind.suits(X):
             return
-        if self._seconds_left() > KERNEL_SHARE * (self.deadline - self.began):
-            self.kernel = learn_kernel(self.rows["raw"], self.options["random_state"])
-            self.rows["kernel"] = add_kernel(self.rows["raw"], self.kernel)
-            self._try_chosen("kernel")
+        share = DENSE_FORM_SHARE * (self.deadline - self.began) if kind.dense else 0.0
+        if not self._can_go_on(self.scored[0].seconds) or self._seconds_left() < share:
+            self._report(Candidate(_name_chosen(name), BinaryRelevance(), name), 0.0, note=LATE)
+            return
+        form, prior = kind.learn(X, self.options["random_state"]), self.priors["raw"]
+        self.forms[name], self.rows[name] = form, form.transform(X)
+        if prior is not None and form.keeps_priors:
+            self.priors[name] = form.transform(prior)
+        self._try_chosen(name)
 
     def _rank_forms(self) -> list[str]:
         """Return the best form of the rows by the scores so far, and those that are nearly as good."""
-        scores = {form: self.judge.score(scored.scores) for form, scored in zip(self.rows, self.scored, strict=True)}
+        scores = {scored.candidate.rows: self.judge.score(scored.scores) for scored in self.scored}
         best = "raw"
         for form, score in scores.items():
             best = form if score > scores[best] * (1 + NEAR_TIE) else best
@@ -631,22 +606,23 @@ class MemberSearch:
                 break
             weights[place], best = float(scale), value
             total += scale * self.scored[place].scores
-        rarity = self._choose_rarity(total, unit)
-        if rarity and self.propensity is not None:
-            total -= (rarity * np.log(self.propensity)).astype(total.dtype)
+        rarity = self._choose_rarity(total, unit, best * (1 + gain))
+        if rarity:
+            total -= (rarity * self.log_p).astype(total.dtype)
         scored_rows = [row for row in self.report if not row["note"]]
         for place, weight in weights.items():
             scored_rows[place]["weight"] = weight
         members = [describe_member(self.scored[place].candidate, weight) for place, weight in weights.items()]
         fitted = [self.scored[place].fitted for place in weights]
-        return Found(members, rarity, self.report, self._part_rows(total), fitted, self.kernel)
+        return Found(members, rarity, self.report, self._part_rows(total), fitted, self.forms)
 
-    def _choose_rarity(self, scores: NDArray, unit: float) -> float:
-        if self.propensity is None:
-            return 0.0
-        bonus = -np.log(self.propensity).astype(scores.dtype)
-        values = [self.judge.score(scores + np.float32(rarity * unit) * bonus) for rarity in RARITIES]
-        return RARITIES[int(np.argmax(values))] * unit
+    def _choose_rarity(self, scores: NDArray, unit: float, least: float) -> float:
+        """Return the weight of −log p; 0 unless another one has a score of at least ``least``."""
+        sign = -1 if self.propensity is None else 1
+        log_p = self.log_p.astype(scores.dtype)
+        trials = [(self.judge.score(scores - np.float32(sign * r * unit) * log_p), sign * r) for r in RARITIES]
+        value, rarity = max(trials)
+        return rarity * unit if value >= least else 0.0
 
     def _part_rows(self, scores: NDArray) -> list[HeldOutPart]:
         ends = np.cumsum([len(rows) for rows in self.folds])[:-1]
@@ -654,6 +630,10 @@ class MemberSearch:
             HeldOutPart(rows, BlockScores(partial(iter, [block]), self.kernels))
             for rows, block in zip(self.folds, np.split(scores, ends), strict=True)
         ]
+
+
+def _name_chosen(form: str) -> str:
+    return f"one-vs-all, chosen, {form}"
 
 
 class Judge:
