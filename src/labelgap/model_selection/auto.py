@@ -433,11 +433,14 @@ class MemberSearch:
 
     def _rank_forms(self) -> list[str]:
         """Return the best form of the rows by the scores so far, and those that are nearly as good."""
-        scores = {scored.candidate.rows: self.judge.score(scored.scores) for scored in self.scored}
-        best = "raw"
-        for form, score in scores.items():
-            best = form if score > scores[best] * (1 + NEAR_TIE) else best
+        scores = self._score_forms()
+        best = _find_best(scores)
         return [best, *(form for form in scores if form != best and scores[form] > scores[best] * (1 - CLOSE))]
+
+    def _score_forms(self) -> dict[str, float]:
+        """Return the score of one-vs-all on each form of the rows."""
+        chosen = (scored for scored in self.scored if scored.candidate.name == _name_chosen(scored.candidate.rows))
+        return {scored.candidate.rows: self.judge.score(scored.scores) for scored in chosen}
 
     def _choose(self, form: str) -> Choice:
         share = RIDGE_SHARE * (self.deadline - self.began) / 2
@@ -466,16 +469,18 @@ class MemberSearch:
         one_class = OneClassMFCV(weights=weights, frequency_powers=powers, metric=self._list_metrics(), **seeded)
         yield Candidate(f"one-class, {best}", one_class, best, "unlabelled")
         words = "idf" if "idf" in self.rows else "raw"
+        # Trees and Newton's method are slow on dense rows.
+        base = _find_best({form: score for form, score in self._score_forms().items() if form in ("raw", words)})
         for count in (40, 100):
             yield Candidate(f"{count} neighbours, {words}", LabelKNN(count, **seeded), words, labelled=complete)
         if complete:
-            yield Candidate(f"one-vs-all, squared hinge, {best}", BinaryRelevance(**jobs), best)
+            yield Candidate(f"one-vs-all, squared hinge, {base}", BinaryRelevance(**jobs), base)
             if self.propensity is not None:  # weights make the problems harder: these fits take much longer
                 weighted = BinaryRelevance(propensity=self.propensity, **jobs)
-                yield Candidate(f"one-vs-all, weighted squared hinge, {best}", weighted, best)
+                yield Candidate(f"one-vs-all, weighted squared hinge, {base}", weighted, base)
         elif min(self.labels.shape[1], self.rows[best].shape[1]) > 1:
             yield Candidate(f"low rank, {best}", LEML(**seeded), best)
-        yield Candidate("trees, raw", FastXML(**seeded), labelled=complete)
+        yield Candidate(f"trees, {base}", FastXML(**seeded), base, labelled=complete)
         for form in forms[1:]:
             yield Candidate(f"one-class, {form}", one_class, form, "unlabelled")
 
@@ -630,6 +635,18 @@ class MemberSearch:
             HeldOutPart(rows, BlockScores(partial(iter, [block]), self.kernels))
             for rows, block in zip(self.folds, np.split(scores, ends), strict=True)
         ]
+
+
+def _find_best(scores: dict[str, float]) -> str:
+    """Return the form with the best score, or an earlier one that is nearly as good.
+
+    >>> _find_best({"raw": 0.5, "idf": 0.502}), _find_best({"raw": 0.5, "idf": 0.51})
+    ('raw', 'idf')
+    """
+    best = next(iter(scores))
+    for form, score in scores.items():
+        best = form if score > scores[best] * (1 + NEAR_TIE) else best
+    return best
 
 
 def _name_chosen(form: str) -> str:
