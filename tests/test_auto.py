@@ -274,6 +274,20 @@ def test_held_out_rows_are_fewer_if_their_scores_would_fill_the_memory(n_labels,
     assert [len(rows) for rows in MemberSearch(data, 0.0, {}, get_backend("cpu"))._split()] == folds
 
 
+def test_candidates_are_on_the_best_form_that_suits_them():
+    X, Y = words()
+    rng, truth = np.random.default_rng(0), Y.astype(np.float32)
+    search = MemberSearch(TrainingData(X, Labels(Y)), 0.0, {"n_jobs": 1, "dtype": "float32", "random_state": 0}, None)
+    search.judge = Judge(Labels(Y), [np.arange(len(Y))], None, get_backend("cpu"))
+    for form, noise in {"raw": 2.0, "idf": 1.0, "smooth": 0.1, "kernel": 0.5}.items():
+        scores = truth + rng.normal(0, noise, Y.shape).astype(np.float32)
+        search.rows[form] = X
+        search.scored.append(Scored(Candidate(f"one-vs-all, chosen, {form}", BinaryRelevance(), form), scores))
+    forms = search._rank_forms()
+    rows = {candidate.name.rpartition(", ")[0]: candidate.rows for candidate in search._list_candidates(forms[:1])}
+    assert (rows["one-class"], rows["one-vs-all, squared hinge"], rows["trees"]) == ("smooth", "kernel", "idf")
+
+
 def test_a_short_budget_leaves_one_member(data):
     start = time.perf_counter()
     model = AutoLabeler(budget=1e-3, random_state=0).fit(data.X, data.Y)

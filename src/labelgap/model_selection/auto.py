@@ -434,8 +434,15 @@ class MemberSearch:
     def _rank_forms(self) -> list[str]:
         """Return the best form of the rows by the scores so far, and those that are nearly as good."""
         scores = self._score_forms()
-        best = _find_best(scores)
+        best = self._find_base()
         return [best, *(form for form in scores if form != best and scores[form] > scores[best] * (1 - CLOSE))]
+
+    def _find_base(self, *excluded: str) -> str:
+        """Return the best form of the rows but for some, or an earlier one that is nearly as good."""
+        scores, best = self._score_forms(), "raw"
+        for form, score in scores.items():
+            best = form if form not in excluded and score > scores[best] * (1 + NEAR_TIE) else best
+        return best
 
     def _score_forms(self) -> dict[str, float]:
         """Return the score of one-vs-all on each form of the rows."""
@@ -469,8 +476,7 @@ class MemberSearch:
         one_class = OneClassMFCV(weights=weights, frequency_powers=powers, metric=self._list_metrics(), **seeded)
         yield Candidate(f"one-class, {best}", one_class, best, "unlabelled")
         words = "idf" if "idf" in self.rows else "raw"
-        # Trees and Newton's method are slow on dense rows.
-        base = _find_best({form: score for form, score in self._score_forms().items() if form in ("raw", words)})
+        base = self._find_base("smooth")  # Newton's method and trees are slow on many dense features
         for count in (40, 100):
             yield Candidate(f"{count} neighbours, {words}", LabelKNN(count, **seeded), words, labelled=complete)
         if complete:
@@ -480,7 +486,8 @@ class MemberSearch:
                 yield Candidate(f"one-vs-all, weighted squared hinge, {base}", weighted, base)
         elif min(self.labels.shape[1], self.rows[best].shape[1]) > 1:
             yield Candidate(f"low rank, {best}", LEML(**seeded), best)
-        yield Candidate(f"trees, {base}", FastXML(**seeded), base, labelled=complete)
+        plain = self._find_base("smooth", "kernel")
+        yield Candidate(f"trees, {plain}", FastXML(**seeded), plain, labelled=complete)
         for form in forms[1:]:
             yield Candidate(f"one-class, {form}", one_class, form, "unlabelled")
 
@@ -635,18 +642,6 @@ class MemberSearch:
             HeldOutPart(rows, BlockScores(partial(iter, [block]), self.kernels))
             for rows, block in zip(self.folds, np.split(scores, ends), strict=True)
         ]
-
-
-def _find_best(scores: dict[str, float]) -> str:
-    """Return the form with the best score, or an earlier one that is nearly as good.
-
-    >>> _find_best({"raw": 0.5, "idf": 0.502}), _find_best({"raw": 0.5, "idf": 0.51})
-    ('raw', 'idf')
-    """
-    best = next(iter(scores))
-    for form, score in scores.items():
-        best = form if score > scores[best] * (1 + NEAR_TIE) else best
-    return best
 
 
 def _name_chosen(form: str) -> str:
