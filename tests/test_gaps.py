@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,12 +21,14 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
-from labelgap.calibration import Calibration
+from labelgap.calibration import Calibration, scored_cells
 from labelgap.calibration.logits import fit_logits
-from labelgap.calibration.scored_cells import ScoredCells
+from labelgap.calibration.scored_cells import ScoredCells, choose_cells
 from labelgap.calibration.written import bound_odds, count_before, estimate_written, group_labels
 from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
+from labelgap.estimators import label_models
+from labelgap.estimators.scores import LabelScores
 from labelgap.gaps import (
     LabelCooccurrence,
     Suggestions,
@@ -49,6 +53,8 @@ from labelgap.gaps.out_of_fold import (
     prepare_folds,
     score_out_of_fold,
 )
+from labelgap.kernels import get_backend
+from labelgap.objectives import embeddings
 from labelgap.observations import encode_tags
 
 
@@ -353,11 +359,15 @@ def test_cells_are_counted_by_label_from_the_best_or_from_the_worst():
     weights = np.where(written, 1.0, rng.integers(1, 4, 60))
     cells = cells_of(scores, written, labels, weights)
     for reference, descending in ((written, True), (~written, False)):
-        before, totals = count_before(cells, 3, reference, descending=descending)
-        for i in range(60):
+        places = count_before(cells, np.array([0, 1, 0]), reference, descending=descending)
+        group = np.array([0, 1, 0])[labels]
+        assert sorted(places.cells.tolist()) == np.flatnonzero(~reference).tolist()
+        for i, before in zip(places.cells, places.before, strict=True):
             ahead = (scores > scores[i]) if descending else (scores < scores[i])
-            assert before[i] == pytest.approx(weights[ahead & reference & (labels == labels[i])].sum() + 0.5)
-        np.testing.assert_allclose(totals, np.bincount(labels[reference], weights[reference], 3))
+            assert before == pytest.approx(weights[ahead & reference & (group == group[i])].sum() + 0.5)
+        np.testing.assert_allclose(places.totals, np.bincount(group[reference], weights[reference], 2))
+        np.testing.assert_array_equal(places.ends, np.cumsum(np.bincount(group[places.cells])))
+        assert (np.diff(group[places.cells]) >= 0).all()
 
 
 def draw_table(seed, gap, share_missing, shaped=False, n=3000, n_labels=6):
@@ -998,6 +1008,83 @@ def test_classifiers_of_scikit_learn_are_told_to_take_no_gaps():
 # --- folds that share work -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize(("candidates", "n_sampled"), [(3, 4), (30, 2), (60, 1), (1, 0)])
+def test_cells_from_blocks_of_labels_are_those_from_whole_rows(candidates, n_sampled, gaps, monkeypatch):
+    """Also if rows have fewer absent labels than candidates, and none to sample."""
+    monkeypatch.setattr(scored_cells, "MAX_CELLS", 200)
+    rng = np.random.default_rng(0)
+    written, known = rng.random((25, 40)) < rng.random((25, 1)), rng.random((25, 40)) < 0.7
+    labels, rows = Labels(written.astype(int), known if gaps else None), rng.permutation(90)[:25]
+    scores = rng.standard_normal((25, 40)).astype(np.float32)
+    expected = choose_cells(scores, rows, labels, candidates, n_sampled, np.random.RandomState(1))
+    blocks = np.split(rng.permutation(40), [5, 6, 30])
+    by_block = LabelScores(lambda: ((block, scores[:, block]) for block in blocks), labels.shape, get_backend())
+    np.testing.assert_array_equal(by_block.dense(), scores)
+    cells = by_block.choose_cells(rows, labels, candidates, n_sampled, np.random.RandomState(1))
+    for mine, other in zip(cells, expected, strict=True):
+        assert mine.dtype == other.dtype
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_cells_from_blocks_of_labels_need_a_part_of_the_memory_of_all_scores():
+    n, n_labels = 2000, 4000
+    labels = Labels(sp.random_array((n, n_labels), density=1e-3, rng=np.random.default_rng(0), format="csr") > 0)
+
+    def make():
+        for block in np.split(np.arange(n_labels), n_labels // 100):
+            yield block, np.random.default_rng(block[0]).random((n, len(block)), np.float32)
+
+    tracemalloc.start()
+    scores = LabelScores(make, labels.shape, get_backend())
+    cells = scores.choose_cells(np.arange(n), labels, 10, 5, np.random.RandomState(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (~cells.positive & ~cells.sampled).sum() == 10 * n
+    assert peak < 0.6 * 4 * n * n_labels
+
+
+def test_an_audit_of_given_probabilities_needs_the_memory_of_its_cells():
+    """At most 24 numbers for each suggested cell beside the suggestions; there are as many others as suggested ones."""
+    rng, n, n_labels = np.random.default_rng(0), 20_000, 60
+    P = rng.random((n, n_labels), np.float32)
+    Y = sp.csr_array(rng.random((n, n_labels), np.float32) < P**6)
+    audit(Y[:100], probabilities=P[:100], random_state=0)  # imports
+    tracemalloc.start()
+    result = audit(Y, probabilities=P, candidates=40, random_state=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    suggestions = sum(part.nbytes for part in (*result.missing, *result.doubtful, result.places))
+    assert peak < suggestions + 8 * 24 * len(result.missing)
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"loss": "squared", "frequency_power": 0.3},
+        {"loss": "squared", "threshold": 0.05},
+        {"loss": "squared_hinge"},
+        {"loss": "logistic", "fit_intercept": False},
+        {"propensity": "counts"},
+    ],
+    ids=str,
+)
+def test_folds_in_blocks_of_labels_score_as_models_of_their_own_rows(parameters, gaps, monkeypatch):
+    monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", 0)
+    monkeypatch.setattr(label_models, "MAX_LABELS_PER_BLOCK", 8)
+    rng = np.random.default_rng(0)
+    X, Y = sp.csr_array(rng.standard_normal((60, 12))), (rng.random((60, 30)) < 0.4).astype(int)
+    Y[:, 4], Y[1:, 5] = 1, 0  # one class in all rows, and in all but one
+    labels = Labels(Y, rng.random(Y.shape) < 0.8) if gaps else Labels(Y)
+    train, held_out = np.arange(0, 60, 2), np.arange(1, 60, 2)
+    model = BinaryRelevance(0.5, dtype="float64", tol=1e-8, **parameters)
+    scores = prepare_folds(model, X, labels)(train, held_out)
+    assert isinstance(scores, LabelScores)
+    alone = compute_scores(clone(model).fit(X[train], labels[train]), X[held_out])
+    np.testing.assert_allclose(scores.dense(), alone, atol=1e-9)
+
+
 FOLD_MODELS = {
     "ridge": BinaryRelevance(0.5, loss="squared", dtype="float64"),
     "ridge without a constant": BinaryRelevance(0.5, loss="squared", fit_intercept=False, dtype="float64"),
@@ -1017,7 +1104,7 @@ def test_folds_that_share_work_score_as_models_of_their_own_rows(model, shape, f
     for number in range(n_folds):
         train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         alone = compute_scores(clone(model).fit(X[train], labels[train]), X[held_out])
-        np.testing.assert_allclose(np.concatenate(list(score(train, held_out))), alone, atol=1e-8)
+        np.testing.assert_allclose(score(train, held_out).dense(), alone, atol=1e-8)
 
 
 def test_the_folds_of_a_tagger_share_their_words():
@@ -1034,4 +1121,4 @@ def test_the_folds_of_a_tagger_share_their_words():
     ):
         score = prepare_folds(Tagger(inner, min_count=1), texts, labels)
         alone = clone(expected).fit(X[train], labels[train]).decision_function(X[held_out])
-        np.testing.assert_allclose(np.concatenate(list(score(train, held_out))), alone, atol=1e-5)
+        np.testing.assert_allclose(score(train, held_out).dense(), alone, atol=1e-5)
