@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
@@ -22,6 +23,8 @@ from sklearn.utils import check_random_state
 
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
 from labelgap.calibration import Calibration, scored_cells
+from labelgap.calibration import curves as curves_of_labels
+from labelgap.calibration.curves import fit_steps
 from labelgap.calibration.logits import fit_logits
 from labelgap.calibration.scored_cells import ScoredCells, choose_cells
 from labelgap.calibration.written import bound_odds, count_before, estimate_written, group_labels
@@ -194,6 +197,30 @@ def test_weights_are_counts():
     weighted = Calibration(5).fit(inputs, labels, yes, counts.astype(float))
     repeated = Calibration(5).fit(*(np.repeat(part, counts, axis=0) for part in (inputs, labels, yes)))
     np.testing.assert_allclose(weighted.predict(inputs, labels), repeated.predict(inputs, labels), atol=2e-3)
+
+
+@pytest.mark.parametrize("decimals", [1, 9])
+def test_steps_are_those_of_an_isotonic_regression_of_all_cells(decimals):
+    rng = np.random.default_rng(0)
+    logits, weights = rng.normal(size=2000).round(decimals), rng.integers(1, 5, 2000).astype(np.float32)
+    yes = rng.random(2000) < 1 / (1 + np.exp(2 - logits))
+    regression = IsotonicRegression(y_min=0, y_max=1).fit(logits, yes, sample_weight=weights)
+    ends, shares = fit_steps(logits, yes, weights)
+    np.testing.assert_allclose(np.interp(logits, ends, shares), regression.predict(logits), atol=1e-12)
+
+
+def test_lines_of_labels_are_a_logistic_regression_with_their_features(monkeypatch):
+    """With a common line, and for each label its own, scaled; also if cells are taken in many blocks."""
+    monkeypatch.setattr(curves_of_labels, "CELLS_AT_ONCE", 700)
+    z, labels, _, yes = curves(m=3000, L=4)
+    weights = np.random.default_rng(1).integers(1, 4, 3000).astype(np.float32)
+    own = 0.3 * np.eye(4)[labels]
+    design = np.column_stack([z, own * z[:, None], own])
+    logistic = LogisticRegression(max_iter=200, tol=1e-5).fit(design, yes, sample_weight=weights)
+    coef = logistic.coef_[0]
+    slopes, offsets = Calibration(4, own=0.3)._fit_lines(z, labels, yes, weights)
+    np.testing.assert_allclose(slopes, coef[0] + 0.3 * coef[1:5], rtol=2e-3)
+    np.testing.assert_allclose(offsets, logistic.intercept_[0] + 0.3 * coef[5:], rtol=2e-3)
 
 
 def test_a_label_with_few_cells_has_the_curve_of_all():
@@ -1019,7 +1046,9 @@ def test_cells_from_blocks_of_labels_are_those_from_whole_rows(candidates, n_sam
     scores = rng.standard_normal((25, 40)).astype(np.float32)
     expected = choose_cells(scores, rows, labels, candidates, n_sampled, np.random.RandomState(1))
     blocks = np.split(rng.permutation(40), [5, 6, 30])
-    by_block = LabelScores(lambda: ((block, scores[:, block]) for block in blocks), labels.shape, get_backend())
+    by_block = LabelScores(
+        lambda: ((block, scores[:, block]) for block in blocks), labels.shape, np.float32, get_backend()
+    )
     np.testing.assert_array_equal(by_block.dense(), scores)
     cells = by_block.choose_cells(rows, labels, candidates, n_sampled, np.random.RandomState(1))
     for mine, other in zip(cells, expected, strict=True):
@@ -1036,7 +1065,7 @@ def test_cells_from_blocks_of_labels_need_a_part_of_the_memory_of_all_scores():
             yield block, np.random.default_rng(block[0]).random((n, len(block)), np.float32)
 
     tracemalloc.start()
-    scores = LabelScores(make, labels.shape, get_backend())
+    scores = LabelScores(make, labels.shape, np.float32, get_backend())
     cells = scores.choose_cells(np.arange(n), labels, 10, 5, np.random.RandomState(0))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -1045,7 +1074,7 @@ def test_cells_from_blocks_of_labels_need_a_part_of_the_memory_of_all_scores():
 
 
 def test_an_audit_of_given_probabilities_needs_the_memory_of_its_cells():
-    """At most 24 numbers for each suggested cell beside the suggestions; there are as many others as suggested ones."""
+    """At most 24 numbers for each suggested cell beside the suggestions; there are nearly as many other cells."""
     rng, n, n_labels = np.random.default_rng(0), 20_000, 60
     P = rng.random((n, n_labels), np.float32)
     Y = sp.csr_array(rng.random((n, n_labels), np.float32) < P**6)

@@ -18,6 +18,7 @@ CELLS_AT_ONCE = 1 << 18  # small enough that what is computed from them is small
 # As in scikit-learn's LogisticRegression(max_iter=200, tol=1e-5).
 LOGISTIC_OPTIONS = {"maxiter": 200, "gtol": 1e-5, "ftol": 64 * np.finfo(float).eps, "maxls": 50}
 MIN_KNOT_DISTANCE = 1e-6  # in units of the standard deviation of the scores
+RESOLUTION = 1e-15  # of logits
 BISECTIONS = 60
 FAR_SCORE = 1e6
 
@@ -245,7 +246,7 @@ def fit_steps(
     order = np.argsort(logits)
     logits, yes, weights = logits[order], yes[order], weights[order]
     del order
-    starts = np.unique(np.append(0, np.searchsorted(logits, logits[yes])))
+    starts = np.unique(np.append(0, np.searchsorted(logits, logits[yes] - RESOLUTION)))
     totals, sums = (np.add.reduceat(part, starts, dtype=np.float64) for part in (weights, weights * yes))
     steps = isotonic_regression(sums / totals, weights=totals)
     edges = np.append(starts, len(logits))[steps.blocks]

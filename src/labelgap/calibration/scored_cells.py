@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -111,14 +111,16 @@ class CellChooser:
     positives, and of each draw the absent labels that it means if none, one, … or all of the best come before.
     """
 
-    def __init__(self, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState) -> None:
+    def __init__(
+        self, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState, dtype: Any
+    ) -> None:
         self.labels, self.candidates, self.n_sampled, self.rng = labels, candidates, n_sampled, rng
         n, n_labels = labels.shape
         draws = deepcopy(rng)
         parts = [self._reserve(labels[part], draws) for part in _split_rows(labels)]
-        self._reserved = sp.csc_array(sp.vstack(parts), dtype=np.float32)
+        self._reserved = sp.csc_array(sp.vstack(parts), dtype=dtype)
         self._by_label = labels.T
-        self._best = np.full((n, min(candidates, n_labels)), -np.inf, np.float32)
+        self._best = np.full((n, min(candidates, n_labels)), -np.inf, dtype)
         self._best_labels = np.zeros(self._best.shape, np.int32)
 
     def _reserve(self, labels: Labels, draws: np.random.RandomState) -> sp.csr_array:
@@ -133,8 +135,6 @@ class CellChooser:
 
     def add(self, block: NDArray, scores: NDArray) -> None:
         """Take the scores of a block of labels, shape (n, block)."""
-        if self._best.dtype != scores.dtype:
-            self._best, self._reserved = self._best.astype(scores.dtype), self._reserved.astype(scores.dtype)
         ends, k = self._reserved.indptr, self._best.shape[1]
         for column, label in enumerate(block.tolist()):
             cells = slice(ends[label], ends[label + 1])

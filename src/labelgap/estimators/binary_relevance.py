@@ -375,7 +375,7 @@ class BinaryRelevance(MultiLabelEstimator):
         side = LinearSide(prior, None if weights is None else weights[train])
         problem = self._state_problem(X[train], labels[train], side)
         make = partial(self._score_labels, problem, X[held_out])
-        return LabelScores(make, (len(held_out), labels.shape[1]), self._part_kernels())
+        return LabelScores(make, (len(held_out), labels.shape[1]), np.dtype(self.dtype), self._part_kernels())
 
     def _correct_fold(self, ridge: FoldRidge, train: NDArray, held_out: NDArray) -> BlockScores:
         scores = ridge.score(held_out).combine(float(self.frequency_power))

@@ -94,22 +94,25 @@ class LabelScores(Scores):
     """Decision values from a function that yields blocks of labels and the scores of all rows for them."""
 
     def __init__(
-        self, make: Callable[[], Iterator[tuple[NDArray, NDArray]]], shape: tuple[int, int], kernels: Backend
+        self,
+        make: Callable[[], Iterator[tuple[NDArray, NDArray]]],
+        shape: tuple[int, int],
+        dtype: Any,
+        kernels: Backend,
     ) -> None:
         super().__init__(kernels)
-        self._make, self._shape = make, shape
+        self._make, self._shape, self._dtype = make, shape, dtype
 
     def blocks(self) -> Iterator[NDArray]:
-        parts = list(self._make())
-        values = np.empty(self._shape, parts[0][1].dtype)
-        for block, scores in parts:
+        values = np.empty(self._shape, self._dtype)
+        for block, scores in self._make():
             values[:, block] = scores
         yield values
 
     def choose_cells(
         self, rows: NDArray, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState
     ) -> ScoredCells:
-        chooser = CellChooser(labels, candidates, n_sampled, rng)
+        chooser = CellChooser(labels, candidates, n_sampled, rng, self._dtype)
         for block, scores in self._make():
             chooser.add(block, scores)
         return chooser.choose(rows)
