@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import cross_val_predict
@@ -19,12 +22,16 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.utils import check_random_state
 
 from labelgap import LEML, BinaryRelevance, LabelKNN, Labels, Tagger, explain, hide_cells, hide_positives
-from labelgap.calibration import Calibration
+from labelgap.calibration import Calibration, scored_cells
+from labelgap.calibration import curves as curves_of_labels
+from labelgap.calibration.curves import fit_steps
 from labelgap.calibration.logits import fit_logits
-from labelgap.calibration.scored_cells import ScoredCells
+from labelgap.calibration.scored_cells import ScoredCells, choose_cells
 from labelgap.calibration.written import bound_odds, count_before, estimate_written, group_labels
 from labelgap.checkpoints import checkpointing
 from labelgap.datasets import make_low_rank
+from labelgap.estimators import label_models
+from labelgap.estimators.scores import LabelScores
 from labelgap.gaps import (
     LabelCooccurrence,
     Suggestions,
@@ -49,6 +56,8 @@ from labelgap.gaps.out_of_fold import (
     prepare_folds,
     score_out_of_fold,
 )
+from labelgap.kernels import get_backend
+from labelgap.objectives import embeddings
 from labelgap.observations import encode_tags
 
 
@@ -188,6 +197,30 @@ def test_weights_are_counts():
     weighted = Calibration(5).fit(inputs, labels, yes, counts.astype(float))
     repeated = Calibration(5).fit(*(np.repeat(part, counts, axis=0) for part in (inputs, labels, yes)))
     np.testing.assert_allclose(weighted.predict(inputs, labels), repeated.predict(inputs, labels), atol=2e-3)
+
+
+@pytest.mark.parametrize("decimals", [1, 9])
+def test_steps_are_those_of_an_isotonic_regression_of_all_cells(decimals):
+    rng = np.random.default_rng(0)
+    logits, weights = rng.normal(size=2000).round(decimals), rng.integers(1, 5, 2000).astype(np.float32)
+    yes = rng.random(2000) < 1 / (1 + np.exp(2 - logits))
+    regression = IsotonicRegression(y_min=0, y_max=1).fit(logits, yes, sample_weight=weights)
+    ends, shares = fit_steps(logits, yes, weights)
+    np.testing.assert_allclose(np.interp(logits, ends, shares), regression.predict(logits), atol=1e-12)
+
+
+def test_lines_of_labels_are_a_logistic_regression_with_their_features(monkeypatch):
+    """With a common line, and for each label its own, scaled; also if cells are taken in many blocks."""
+    monkeypatch.setattr(curves_of_labels, "CELLS_AT_ONCE", 700)
+    z, labels, _, yes = curves(m=3000, L=4)
+    weights = np.random.default_rng(1).integers(1, 4, 3000).astype(np.float32)
+    own = 0.3 * np.eye(4)[labels]
+    design = np.column_stack([z, own * z[:, None], own])
+    logistic = LogisticRegression(max_iter=200, tol=1e-5).fit(design, yes, sample_weight=weights)
+    coef = logistic.coef_[0]
+    slopes, offsets = Calibration(4, own=0.3)._fit_lines(z, labels, yes, weights)
+    np.testing.assert_allclose(slopes, coef[0] + 0.3 * coef[1:5], rtol=2e-3)
+    np.testing.assert_allclose(offsets, logistic.intercept_[0] + 0.3 * coef[5:], rtol=2e-3)
 
 
 def test_a_label_with_few_cells_has_the_curve_of_all():
@@ -353,11 +386,15 @@ def test_cells_are_counted_by_label_from_the_best_or_from_the_worst():
     weights = np.where(written, 1.0, rng.integers(1, 4, 60))
     cells = cells_of(scores, written, labels, weights)
     for reference, descending in ((written, True), (~written, False)):
-        before, totals = count_before(cells, 3, reference, descending=descending)
-        for i in range(60):
+        places = count_before(cells, np.array([0, 1, 0]), reference, descending=descending)
+        group = np.array([0, 1, 0])[labels]
+        assert sorted(places.cells.tolist()) == np.flatnonzero(~reference).tolist()
+        for i, before in zip(places.cells, places.before, strict=True):
             ahead = (scores > scores[i]) if descending else (scores < scores[i])
-            assert before[i] == pytest.approx(weights[ahead & reference & (labels == labels[i])].sum() + 0.5)
-        np.testing.assert_allclose(totals, np.bincount(labels[reference], weights[reference], 3))
+            assert before == pytest.approx(weights[ahead & reference & (group == group[i])].sum() + 0.5)
+        np.testing.assert_allclose(places.totals, np.bincount(group[reference], weights[reference], 2))
+        np.testing.assert_array_equal(places.ends, np.cumsum(np.bincount(group[places.cells])))
+        assert (np.diff(group[places.cells]) >= 0).all()
 
 
 def draw_table(seed, gap, share_missing, shaped=False, n=3000, n_labels=6):
@@ -998,6 +1035,85 @@ def test_classifiers_of_scikit_learn_are_told_to_take_no_gaps():
 # --- folds that share work -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize(("candidates", "n_sampled"), [(3, 4), (30, 2), (60, 1), (1, 0)])
+def test_cells_from_blocks_of_labels_are_those_from_whole_rows(candidates, n_sampled, gaps, monkeypatch):
+    """Also if rows have fewer absent labels than candidates, and none to sample."""
+    monkeypatch.setattr(scored_cells, "MAX_CELLS", 200)
+    rng = np.random.default_rng(0)
+    written, known = rng.random((25, 40)) < rng.random((25, 1)), rng.random((25, 40)) < 0.7
+    labels, rows = Labels(written.astype(int), known if gaps else None), rng.permutation(90)[:25]
+    scores = rng.standard_normal((25, 40)).astype(np.float32)
+    expected = choose_cells(scores, rows, labels, candidates, n_sampled, np.random.RandomState(1))
+    blocks = np.split(rng.permutation(40), [5, 6, 30])
+    by_block = LabelScores(
+        lambda: ((block, scores[:, block]) for block in blocks), labels.shape, np.float32, get_backend()
+    )
+    np.testing.assert_array_equal(by_block.dense(), scores)
+    cells = by_block.choose_cells(rows, labels, candidates, n_sampled, np.random.RandomState(1))
+    for mine, other in zip(cells, expected, strict=True):
+        assert mine.dtype == other.dtype
+        np.testing.assert_array_equal(mine, other)
+
+
+def test_cells_from_blocks_of_labels_need_a_part_of_the_memory_of_all_scores():
+    n, n_labels = 2000, 4000
+    labels = Labels(sp.random_array((n, n_labels), density=1e-3, rng=np.random.default_rng(0), format="csr") > 0)
+
+    def make():
+        for block in np.split(np.arange(n_labels), n_labels // 100):
+            yield block, np.random.default_rng(block[0]).random((n, len(block)), np.float32)
+
+    tracemalloc.start()
+    scores = LabelScores(make, labels.shape, np.float32, get_backend())
+    cells = scores.choose_cells(np.arange(n), labels, 10, 5, np.random.RandomState(0))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (~cells.positive & ~cells.sampled).sum() == 10 * n
+    assert peak < 0.6 * 4 * n * n_labels
+
+
+def test_an_audit_of_given_probabilities_needs_the_memory_of_its_cells():
+    """At most 24 numbers for each suggested cell beside the suggestions; there are nearly as many other cells."""
+    rng, n, n_labels = np.random.default_rng(0), 20_000, 60
+    P = rng.random((n, n_labels), np.float32)
+    Y = sp.csr_array(rng.random((n, n_labels), np.float32) < P**6)
+    audit(Y[:100], probabilities=P[:100], random_state=0)  # imports
+    tracemalloc.start()
+    result = audit(Y, probabilities=P, candidates=40, random_state=0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    suggestions = sum(part.nbytes for part in (*result.missing, *result.doubtful, result.places))
+    assert peak < suggestions + 8 * 24 * len(result.missing)
+
+
+@pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"loss": "squared", "frequency_power": 0.3},
+        {"loss": "squared", "threshold": 0.05},
+        {"loss": "squared_hinge"},
+        {"loss": "logistic", "fit_intercept": False},
+        {"propensity": "counts"},
+    ],
+    ids=str,
+)
+def test_folds_in_blocks_of_labels_score_as_models_of_their_own_rows(parameters, gaps, monkeypatch):
+    monkeypatch.setattr(embeddings, "MAX_FACTOR_ORDER", 0)
+    monkeypatch.setattr(label_models, "MAX_LABELS_PER_BLOCK", 8)
+    rng = np.random.default_rng(0)
+    X, Y = sp.csr_array(rng.standard_normal((60, 12))), (rng.random((60, 30)) < 0.4).astype(int)
+    Y[:, 4], Y[1:, 5] = 1, 0  # one class in all rows, and in all but one
+    labels = Labels(Y, rng.random(Y.shape) < 0.8) if gaps else Labels(Y)
+    train, held_out = np.arange(0, 60, 2), np.arange(1, 60, 2)
+    model = BinaryRelevance(0.5, dtype="float64", tol=1e-8, **parameters)
+    scores = prepare_folds(model, X, labels)(train, held_out)
+    assert isinstance(scores, LabelScores)
+    alone = compute_scores(clone(model).fit(X[train], labels[train]), X[held_out])
+    np.testing.assert_allclose(scores.dense(), alone, atol=1e-9)
+
+
 FOLD_MODELS = {
     "ridge": BinaryRelevance(0.5, loss="squared", dtype="float64"),
     "ridge without a constant": BinaryRelevance(0.5, loss="squared", fit_intercept=False, dtype="float64"),
@@ -1017,7 +1133,7 @@ def test_folds_that_share_work_score_as_models_of_their_own_rows(model, shape, f
     for number in range(n_folds):
         train, held_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
         alone = compute_scores(clone(model).fit(X[train], labels[train]), X[held_out])
-        np.testing.assert_allclose(np.concatenate(list(score(train, held_out))), alone, atol=1e-8)
+        np.testing.assert_allclose(score(train, held_out).dense(), alone, atol=1e-8)
 
 
 def test_the_folds_of_a_tagger_share_their_words():
@@ -1034,4 +1150,4 @@ def test_the_folds_of_a_tagger_share_their_words():
     ):
         score = prepare_folds(Tagger(inner, min_count=1), texts, labels)
         alone = clone(expected).fit(X[train], labels[train]).decision_function(X[held_out])
-        np.testing.assert_allclose(np.concatenate(list(score(train, held_out))), alone, atol=1e-5)
+        np.testing.assert_allclose(score(train, held_out).dense(), alone, atol=1e-5)

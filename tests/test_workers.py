@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections import Counter
 from contextvars import ContextVar
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -15,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from labelgap import LEML
 from labelgap.kernels import cpu
-from labelgap.runtime import map_ranges, threads
+from labelgap.runtime import map_ranges, run_parallel, threads
 
 BOUNDS = list(range(0, 401, 4))
 
@@ -118,3 +120,14 @@ def test_sums_of_many_non_zeros_keep_their_digits():
     for n in (1, 5, 63, 64, 65, 200_000):
         row = cpu.prepare(ones.matrix()[:, :n], np.float32)
         np.testing.assert_allclose(cpu.spmm(row, values[:n])[0], values[:n].sum(0, dtype=float), rtol=5e-7)
+
+
+def test_tasks_wait_while_results_are_not_taken():
+    begun = []
+    with threads(2):
+        results = run_parallel([partial(begun.append, number) for number in range(40)])
+        next(results)
+        time.sleep(0.2)
+        assert len(begun) <= 4
+        assert len(list(results)) == 39
+    assert sorted(begun) == list(range(40))

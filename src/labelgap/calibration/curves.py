@@ -6,15 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from labelgap.portable import compute_probabilities, interpolate_logits
+from labelgap.runtime import row_blocks
 
 LOGISTIC_PENALTY = 1.0
 MIN_LABEL_SLOPE = 0.05  # of the slope of all labels: probabilities rise with the score for every label
 N_QUANTILES = 25  # of the scores of all cells, and of the yeses
+CELLS_AT_ONCE = 1 << 18  # small enough that what is computed from them is small beside all cells
+# As in scikit-learn's LogisticRegression(max_iter=200, tol=1e-5).
+LOGISTIC_OPTIONS = {"maxiter": 200, "gtol": 1e-5, "ftol": 64 * np.finfo(float).eps, "maxls": 50}
 MIN_KNOT_DISTANCE = 1e-6  # in units of the standard deviation of the scores
+RESOLUTION = 1e-15  # of logits
 BISECTIONS = 60
 FAR_SCORE = 1e6
 
@@ -63,50 +67,69 @@ class Calibration:
 
     def fit(self, scores: NDArray, labels: NDArray, yes: NDArray, weights: NDArray | None = None) -> Calibration:
         """Fit on cells: their scores, labels, whether they are yeses, and how many cells each represents."""
-        weights = np.ones(len(yes)) if weights is None else weights
-        scores = np.asarray(scores, np.float64)
-        share, total = np.average(yes, weights=weights), weights.sum()
-        self.rate = float((share * total + 0.5) / (total + 1.0))
+        yes, weights = np.asarray(yes) > 0, np.ones(len(yes)) if weights is None else weights
+        total, n_yes = (float(part.sum(dtype=np.float64)) for part in (weights, weights[yes]))
+        self.rate = (n_yes + 0.5) / (total + 1.0)
         self.maps: LabelMaps | None = None
-        if 0 < share < 1:
+        if 0 < n_yes < total:
             curve = fit_logit_curve(scores, yes, weights)
-            g = curve(scores)
-            center = float(np.average(g, weights=weights))
-            scale = float(np.sqrt(np.average((g - center) ** 2, weights=weights))) or 1.0
-            z = (g - center) / scale
+            z = np.empty(len(scores))
+            for part in row_blocks(len(z), 1, CELLS_AT_ONCE):
+                z[part] = curve(np.asarray(scores[part], np.float64))
+            z -= (center := float(np.einsum("i,i->", weights, z)) / total)
+            z /= (scale := float(np.sqrt(np.einsum("i,i,i->", weights, z, z) / total)) or 1.0)
             slopes, offsets = self._fit_lines(z, labels, yes, weights)
-            logits = slopes[labels] * z + offsets[labels]
-            from sklearn.isotonic import IsotonicRegression  # late: every estimator imports this module
-
-            steps = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
-            steps.fit(logits, yes, sample_weight=weights)
-            knots = steps.X_thresholds_, steps.y_thresholds_
-            self.maps = LabelMaps(*curve, center, scale, slopes, offsets, *(np.asarray(k, np.float64) for k in knots))
+            for part in row_blocks(len(z), 1, CELLS_AT_ONCE):
+                z[part] = slopes[labels[part]] * z[part] + offsets[labels[part]]
+            self.maps = LabelMaps(*curve, center, scale, slopes, offsets, *fit_steps(z, yes, weights))
         return self
 
     def _fit_lines(
         self, z: NDArray, labels: NDArray, yes: NDArray, weights: NDArray
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the slope and the constant of the logit in z for each label, by logistic regression."""
-        m, own = len(z), self.own
-        data = np.column_stack([z, own * z, np.full(m, own)]).ravel()
-        columns = np.column_stack([np.zeros_like(labels), 1 + 2 * labels, 2 + 2 * labels]).ravel()
-        design = sp.csr_array((data, columns, np.arange(m + 1) * 3), shape=(m, 1 + 2 * self.n_labels))
-        from sklearn.linear_model import LogisticRegression  # late: every estimator imports this module
+        """Return the slope and the constant of the logit in z for each label, by logistic regression.
 
-        logistic = LogisticRegression(C=1 / LOGISTIC_PENALTY, max_iter=200, tol=1e-5)
-        coef = logistic.fit(design, yes, sample_weight=weights).coef_[0]
-        common = max(float(coef[0]), MIN_LABEL_SLOPE)
-        slopes = np.maximum(common + own * coef[1::2], MIN_LABEL_SLOPE * common)
-        return slopes, float(logistic.intercept_[0]) + own * coef[2::2]
+        Minimises, over β = (b, c) and δ, the mean of the logistic losses and 1/2 (b² + ‖δ‖²) / Σ weights. Cells are
+        taken in blocks: a sparse matrix of their 1 + 2 L features would need twice their memory.
+        """
+        from scipy.optimize import minimize  # late: every estimator imports this module
+
+        own, n_labels, total = self.own, self.n_labels, float(weights.sum(dtype=np.float64))
+
+        def split(theta: NDArray) -> tuple[NDArray, NDArray]:
+            return theta[0] + own * theta[1:-1:2], theta[-1] + own * theta[2:-1:2]
+
+        def evaluate(theta: NDArray) -> tuple[float, NDArray]:
+            (slopes, offsets), value, sums = split(theta), 0.0, np.zeros((n_labels, 2))
+            for part in row_blocks(len(z), 1, CELLS_AT_ONCE):
+                j, x, y, w = labels[part], z[part], yes[part], weights[part]
+                logits = slopes[j] * x + offsets[j]
+                small = np.exp(-np.abs(logits))
+                value += float(w @ (np.maximum(logits, 0.0) - y * logits + np.log1p(small)))
+                residuals = w * (np.where(logits >= 0, 1.0, small) / (1 + small) - y)
+                sums[:, 0] += np.bincount(j, residuals * x, n_labels)
+                sums[:, 1] += np.bincount(j, residuals, n_labels)
+            penalised = np.append(theta[:-1], 0.0) * LOGISTIC_PENALTY
+            common = sums.sum(axis=0)
+            gradient = np.concatenate([common[:1], own * sums.ravel(), common[1:]]) + penalised
+            return (value + 0.5 * float(penalised @ theta)) / total, gradient / total
+
+        start = np.zeros(2 + 2 * n_labels)
+        theta = minimize(evaluate, start, jac=True, method="L-BFGS-B", options=LOGISTIC_OPTIONS).x
+        common = max(float(theta[0]), MIN_LABEL_SLOPE)
+        return np.maximum(common + own * theta[1:-1:2], MIN_LABEL_SLOPE * common), split(theta)[1]
 
     def predict(self, scores: NDArray, labels: NDArray) -> NDArray[np.float64]:
         """Return the probabilities of cells with these scores and labels, arrays of one shape.
 
         For each label they increase with the score, also within a step.
         """
-        scores = np.asarray(scores, np.float64)
-        return np.full(scores.shape, self.rate) if self.maps is None else self.maps.compute(scores, labels)
+        scores = np.asarray(scores)
+        probabilities, labels = np.full(np.shape(scores), self.rate), np.broadcast_to(labels, np.shape(scores))
+        if self.maps is not None:
+            for part in row_blocks(len(scores), max(1, scores[:1].size), CELLS_AT_ONCE):
+                probabilities[part] = self.maps.compute(np.asarray(scores[part], np.float64), labels[part])
+        return probabilities
 
     def predict_rows(self, scores: NDArray) -> NDArray[np.float64]:
         """Return the probabilities of all labels of rows, an array of the shape (rows, L) of the scores."""
@@ -178,16 +201,20 @@ def fit_logit_curve(scores: NDArray, yes: NDArray, weights: NDArray) -> LogitCur
     """
     yeses = yes > 0
     edges = np.union1d(_compute_quantiles(scores, weights), _compute_quantiles(scores[yeses], weights[yeses]))
-    bins = np.searchsorted(edges[1:-1], scores, side="right")
     size = max(len(edges) - 1, 1)
-    total = np.bincount(bins, weights, size)
-    filled = total > 0
-    middle = np.bincount(bins, weights * scores, size)[filled] / total[filled]
-    shares = (np.bincount(bins, weights * yes, size)[filled] + 0.5) / (total[filled] + 1.0)
+    sums = np.zeros((4, size))  # of weights, and weighted sums of scores, their squares and yeses
+    shift = edges[len(edges) // 2]  # keeps digits of the squares
+    for part in row_blocks(len(scores), 1, CELLS_AT_ONCE):
+        bins, w = np.searchsorted(edges[1:-1], scores[part], side="right"), weights[part]
+        s = scores[part].astype(np.float64) - shift
+        sums += [np.bincount(bins, values, size) for values in (w, w * s, w * s * s, w * yes[part])]
+    total, sum_scores, sum_squares, sum_yes = sums[:, sums[0] > 0]
+    middle, shares = shift + sum_scores / total, (sum_yes + 0.5) / (total + 1.0)
     from sklearn.isotonic import isotonic_regression  # late: every estimator imports this module
 
-    rising = isotonic_regression(shares, sample_weight=total[filled])
-    spread = float(np.sqrt(np.cov(scores, aweights=weights, ddof=0)))
+    rising = isotonic_regression(shares, sample_weight=total)
+    n = total.sum()
+    spread = float(np.sqrt(max(sum_squares.sum() / n - (sum_scores.sum() / n) ** 2, 0.0)))
     # Between knots that differ by rounding only, interpolation would divide by almost 0.
     apart = np.diff(middle, prepend=-np.inf) > MIN_KNOT_DISTANCE * spread
     logits = np.log(rising / (1 - rising))
@@ -199,9 +226,34 @@ def _compute_quantiles(values: NDArray, weights: NDArray) -> NDArray[np.float64]
     if not len(values):
         return np.empty(0)
     order = np.argsort(values, kind="stable")
-    cumulated = np.cumsum(weights[order])
+    cumulated = np.cumsum(weights[order], dtype=np.float64)
     index = np.searchsorted(cumulated, np.linspace(0, cumulated[-1], N_QUANTILES))
-    return values[order][np.minimum(index, len(values) - 1)]
+    return values[order[np.minimum(index, len(values) - 1)]].astype(np.float64)
+
+
+def fit_steps(
+    logits: NDArray, yes: NDArray[np.bool_], weights: NDArray
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of the steps of the share of yeses that rises with the logit (isotonic regression), and shares.
+
+    Cells without a yes join the step of the cells before them; so only places at which a yes begins are regressed.
+
+    >>> [part.tolist() for part in fit_steps(np.arange(5.0), np.array([0, 1, 0, 1, 1]) > 0, np.ones(5))]
+    [[0.0, 1.0, 2.0, 3.0, 4.0], [0.0, 0.5, 0.5, 1.0, 1.0]]
+    """
+    from scipy.optimize import isotonic_regression  # late: every estimator imports this module
+
+    order = np.argsort(logits)
+    logits, yes, weights = logits[order], yes[order], weights[order]
+    del order
+    starts = np.unique(np.append(0, np.searchsorted(logits, logits[yes] - RESOLUTION)))
+    totals, sums = (np.add.reduceat(part, starts, dtype=np.float64) for part in (weights, weights * yes))
+    steps = isotonic_regression(sums / totals, weights=totals)
+    edges = np.append(starts, len(logits))[steps.blocks]
+    ends = np.column_stack([logits[edges[:-1]], logits[edges[1:] - 1]]).ravel()
+    shares = np.repeat(steps.x[steps.blocks[:-1]], 2)
+    distinct = np.append(True, np.diff(ends) > 0)
+    return ends[distinct], shares[distinct]
 
 
 def reliability(

@@ -132,6 +132,7 @@ def fit_row_calibration(
         Whether absent labels may be forgotten.
     """
     parsed, n_labels = parse_aim(aim), labels.shape[1]
+    cells = cells._replace(weights=cells.weights.astype(np.float64))  # sums of them need more digits
     own, honest = choose_label_scale(cells, n_labels)
     curve = Calibration(n_labels, own=own).fit(cells.scores, cells.labels, cells.positive, cells.weights)
     f = curve.predict(cells.scores, cells.labels)

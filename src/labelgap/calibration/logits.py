@@ -6,9 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelgap.portable import MIN_PROBABILITY
+from labelgap.runtime import row_blocks
 
 MAX_STEPS, TOLERANCE = 50, 1e-6
 MAX_LOGIT = 30.0
+MAX_CELLS = 1 << 18  # at once: what is computed from them needs several arrays of their size
 
 
 def fit_logits(
@@ -33,22 +35,31 @@ def fit_logits(
     0.5
     """
     theta = prior.astype(np.float64)
-
-    def predict(theta: NDArray) -> NDArray[np.float64]:
-        return sigmoid(design @ theta + offset)
+    columns = [np.broadcast_to(part, len(yes)) for part in (offset, ceiling)]
+    blocks = [
+        [part[rows] for part in (design, yes, weights, *columns)] for rows in row_blocks(len(yes), 1, MAX_CELLS)
+    ]
 
     def loss(theta: NDArray) -> float:
-        p, deviation = ceiling * predict(theta), theta - prior
-        return float(prior_weight / 2 * deviation @ deviation - weights @ np.log(np.where(yes, p, 1 - p)))
+        value, deviation = 0.0, theta - prior
+        for x, y, w, shift, most in blocks:
+            p = most * sigmoid(x @ theta + shift)
+            value -= float(w @ np.log(np.where(y, p, 1 - p)))
+        return value + float(prior_weight / 2 * deviation @ deviation)
+
+    def differentiate(theta: NDArray) -> tuple[NDArray, NDArray]:
+        gradient, hessian = prior_weight * (theta - prior), prior_weight * np.eye(len(theta))
+        for x, y, w, shift, most in blocks:
+            s = sigmoid(x @ theta + shift)
+            p = most * s
+            slope = (1 - s) / (1 - p)  # dp/d(logit) / (p (1 - p))
+            gradient += x.T @ (w * slope * (p - y))
+            hessian += (x * (w * slope**2 * p * (1 - p))[:, None]).T @ x
+        return gradient, hessian
 
     value = loss(theta)
     for _ in range(MAX_STEPS):
-        s = predict(theta)
-        p = ceiling * s
-        slope = (1 - s) / (1 - p)  # dp/d(logit) / (p (1 - p))
-        gradient = design.T @ (weights * slope * (p - yes)) + prior_weight * (theta - prior)
-        hessian = (design * (weights * slope**2 * p * (1 - p))[:, None]).T @ design
-        hessian += prior_weight * np.eye(len(theta))
+        gradient, hessian = differentiate(theta)
         step = np.linalg.solve(hessian, gradient)
         while (changed := loss(theta - step)) > value and np.abs(step).max() > TOLERANCE:
             step = step / 2

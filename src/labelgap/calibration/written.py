@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from labelgap.calibration.scored_cells import ScoredCells
 from labelgap.portable import MIN_PROBABILITY
+from labelgap.runtime import row_blocks
 
 STANDARD_ERRORS_95 = 1.96  # half the width of a 95 % interval
 LEAST_ERRORS = 3.0  # instead, for the least of several bounds
@@ -32,6 +33,7 @@ WINDOWS = ((0.1, (0.2, 0.35)), (0.2, (0.3, 0.5)), (0.3, (0.45, 0.7)))  # of u: n
 DEPTHS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0)  # of u, for the upper bound
 MIN_AREA, NO_AREA = 0.9, 0.6  # under the ROC curve: for a lower bound above 0; at which half of the estimate is left
 MAX_RISE = 0.8  # s(near) / s(far) that the estimate assumes at most
+CELLS_AT_ONCE = 1 << 18  # small beside all cells
 GROUP_SIZE, MAX_GROUPS = 1000, 4  # written cells of a group of labels, and number of groups of several labels
 
 
@@ -106,10 +108,20 @@ def estimate_written(cells: ScoredCells, n_labels: int) -> WrittenShare:
     """
     counts = np.bincount(cells.labels[cells.positive], minlength=n_labels)
     group = group_labels(counts)
-    parts = estimate_odds(cells, group, cells.positive, descending=True)
+    return combine_odds(
+        estimate_odds(count_before(cells, group, cells.positive, descending=True), cells), counts, group
+    )
+
+
+def combine_odds(parts: list[Odds], counts: NDArray, group: NDArray) -> WrittenShare:
+    """Return the share of true labels that are written, from the odds of missing labels of each group.
+
+    >>> combine_odds([Odds(1.0, 0.0, 3.0, 0.1)], np.array([20]), np.array([0])).overall
+    0.5
+    """
     sizes = np.bincount(group, counts)
     if counts.sum() < MIN_REFERENCES:
-        return WrittenShare(1.0, MIN_PROBABILITY, 1.0, np.ones(n_labels), False)
+        return WrittenShare(1.0, MIN_PROBABILITY, 1.0, np.ones(len(counts)), False)
     totals = [float(sizes @ [part[i] for part in parts] / sizes.sum()) for i in range(3)]
     overall, high, low = (max(1 / (1 + odds), MIN_PROBABILITY) for odds in totals)
     of_label, most, least = (
@@ -139,45 +151,69 @@ def group_labels(counts: NDArray) -> NDArray[np.int64]:
     return np.unique(group, return_inverse=True)[1]
 
 
-def estimate_odds(
-    cells: ScoredCells, group: NDArray, reference: NDArray[np.bool_], *, descending: bool
-) -> list[Odds]:
-    """Return for each group of labels the odds of cells that belong to the references and are none of them."""
-    cells = cells._replace(labels=group[cells.labels])
-    n_groups = int(group.max(initial=0)) + 1
-    before, totals = count_before(cells, n_groups, reference, descending=descending)
-    u = before / (totals[cells.labels] + 1)
-    searched = np.flatnonzero(~reference)
-    searched = searched[np.argsort(cells.labels[searched], kind="stable")]
-    parts = np.split(searched, np.searchsorted(cells.labels[searched], np.arange(1, n_groups)))
-    return [bound_odds(u[part], cells.weights[part], float(total)) for part, total in zip(parts, totals, strict=True)]
+class Places(NamedTuple):
+    """Where the searched cells of each group of labels are among the references of the group.
+
+    Attributes
+    ----------
+    cells : ndarray of int
+        The searched cells, all but the references, sorted by group.
+    ends : ndarray of shape (groups,)
+        The end of each group in ``cells``.
+    before : ndarray
+        The weight of the references before each of these cells, in the order of scores, and ½.
+    totals : ndarray of shape (groups,)
+        The weight of the references of each group.
+    """
+
+    cells: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    before: NDArray[np.float64]
+    totals: NDArray[np.float64]
+
+    def find_shares(self) -> NDArray[np.float64]:
+        """Return u of each searched cell, the share of references before it."""
+        return self.before / np.repeat(self.totals + 1, np.diff(self.ends, prepend=0))
 
 
-def count_before(
-    cells: ScoredCells, n_labels: int, reference: NDArray[np.bool_], *, descending: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return for each cell the references of its label before it in the order of scores, and those of each label.
+def estimate_odds(places: Places, cells: ScoredCells) -> list[Odds]:
+    """Return for each group of labels the odds of searched cells that belong to the references."""
+    u, weights = (np.split(part, places.ends[:-1]) for part in (places.find_shares(), cells.weights[places.cells]))
+    return [bound_odds(*part) for part in zip(u, weights, places.totals.tolist(), strict=True)]
 
-    For a cell between two references half of one is added, so that these numbers are centred; of other references
-    with the same score, half are before the cell.
+
+def count_before(cells: ScoredCells, group: NDArray, reference: NDArray[np.bool_], *, descending: bool) -> Places:
+    """Count, for each cell that is no reference, the references of its group before it in the order of scores.
+
+    ``group`` is that of each label. For a cell between two references half of one is added, so that these numbers are
+    centred; of references with the same score, half are before the cell.
 
     >>> cells = ScoredCells(*(np.zeros(4, int),) * 2, np.array([3.0, 2.0, 1.0, 1.0]), np.array([1, 0, 1, 0]) > 0,
     ...     np.ones(4), np.zeros(4, bool))
-    >>> count_before(cells, 1, cells.positive, descending=True)[0].tolist()
-    [0.5, 1.5, 1.5, 2.0]
+    >>> count_before(cells, np.array([0]), cells.positive, descending=True).before.tolist()
+    [1.5, 2.0]
     """
-    scores = -cells.scores if descending else cells.scores
-    order = np.lexsort((scores, cells.labels))
-    labels, values = cells.labels[order], scores[order]
-    weights = np.where(reference, cells.weights, 0.0)
-    totals = np.bincount(cells.labels, weights, n_labels).astype(np.float64)
-    first = np.flatnonzero(np.r_[True, (np.diff(labels) != 0) | (np.diff(values) != 0)][: len(order)])
-    cumulated = np.concatenate([[0.0], np.cumsum(weights[order])])
-    edges = cumulated[np.append(first, len(order))]
-    tie = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(order))))
-    before = np.empty(len(scores))
-    before[order] = (edges[:-1] + edges[1:])[tie] / 2 - weights[order] / 2 - (np.cumsum(totals) - totals)[labels]
-    return before + 0.5, totals
+    groups, n_groups = group.astype(np.int32)[cells.labels], int(group.max(initial=0)) + 1
+    sides = []
+    for mask in (~reference, reference):
+        index = np.flatnonzero(mask)
+        index = index[np.argsort(groups[index], kind="stable")]
+        sides.append((index, np.cumsum(np.bincount(groups[mask], minlength=n_groups))))
+    (searched, ends), (references, reference_ends) = sides
+    sign, before, totals = -1 if descending else 1, np.full(len(searched), 0.5), np.zeros(n_groups)
+    for number in np.flatnonzero(np.diff(reference_ends, prepend=0)):
+        own = references[reference_ends[number - 1] if number else 0 : reference_ends[number]]
+        own = own[np.argsort(sign * cells.scores[own])]
+        scores = sign * cells.scores[own]
+        cumulated = np.append(0.0, np.cumsum(cells.weights[own], dtype=np.float64))
+        totals[number] = cumulated[-1]
+        first = int(ends[number - 1]) if number else 0
+        for part in row_blocks(int(ends[number]) - first, 1, CELLS_AT_ONCE):
+            part = slice(first + part.start, first + part.stop)
+            values = sign * cells.scores[searched[part]]
+            both = cumulated[np.searchsorted(scores, values)] + cumulated[np.searchsorted(scores, values, "right")]
+            before[part] += both / 2
+    return Places(searched, ends, before, totals)
 
 
 def bound_odds(u: NDArray, weights: NDArray, n_references: float) -> Odds:
@@ -231,7 +267,7 @@ def _measure_density(
     u: NDArray, weights: NDArray, n_references: float, low: float, highs: NDArray
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return a in intervals from ``low`` to each of ``highs``, with standard errors."""
-    counts = np.array([weights[(u >= low) & (u < high)].sum() for high in highs])
+    counts = np.array([weights[(u >= low) & (u < high)].sum(dtype=np.float64) for high in highs])
     sizes = (highs - low) * n_references
     smoothed = (counts + 0.5) / sizes
     return counts / sizes, np.sqrt(smoothed * (1 + smoothed) / sizes)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
@@ -25,6 +26,8 @@ from labelgap.estimators.label_models import (
     count_cells,
     fit_blocks,
     fit_labels,
+    iterate_fits,
+    join_fits,
     minimize_squared_hinge,
     update_ridge,
 )
@@ -40,6 +43,7 @@ from labelgap.estimators.parameters import (
 from labelgap.estimators.scores import (
     BlockScores,
     FoldScorer,
+    LabelScores,
     LinearScores,
     check_coefficients,
     store_by_feature,
@@ -306,7 +310,17 @@ class BinaryRelevance(MultiLabelEstimator):
         )
 
     def _learn(self, X: Any, labels: Labels, side: LinearSide = LinearSide()) -> Outcome:
-        settings = self._settings()
+        problem = self._state_problem(X, labels, side)
+        settings, fits = problem.settings, fit_labels(problem, self._part_kernels(), verbose=int(self.verbose))
+        self.coef_ = store_by_feature(fits.weights)
+        self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
+        self.n_iter_, self.status_ = fits.n_iter, "converged" if fits.converged else "max_iter"
+        self.__dict__.pop("memory_", None)
+        if settings.loss.quadratic and labels.complete and not settings.sparse and problem.positive_weights is None:
+            self.memory_ = problem.summarize()
+        return self._describe_outcome(fits.converged)
+
+    def _state_problem(self, X: Any, labels: Labels, side: LinearSide) -> LabelProblem:
         prior = self._check_prior(side.prior, labels.shape[1], X.shape[1])
         weights = side.sample_weight
         if weights is not None:
@@ -314,15 +328,10 @@ class BinaryRelevance(MultiLabelEstimator):
         positive = weigh_positives(check_propensity(self.propensity, labels))
         if positive is not None and prior is not None:
             raise ValueError("prior excludes propensity; leave one of them out.")
-        problem = LabelProblem(X, labels.T, settings, prior=prior, weights=weights, positive_weights=positive)
-        fits = fit_labels(problem, self._part_kernels(), verbose=int(self.verbose))
-        self.coef_ = store_by_feature(fits.weights)
-        self.intercept_ = (fits.constants - settings.loss.threshold).astype(settings.dtype)
-        self.n_iter_, self.status_ = fits.n_iter, "converged" if fits.converged else "max_iter"
-        self.__dict__.pop("memory_", None)
-        if settings.loss.quadratic and labels.complete and not settings.sparse and positive is None:
-            self.memory_ = problem.summarize()
-        if fits.converged:
+        return LabelProblem(X, labels.T, self._settings(), prior=prior, weights=weights, positive_weights=positive)
+
+    def _describe_outcome(self, converged: bool) -> Outcome:
+        if converged:
             return Outcome()
         return Outcome(
             f"BinaryRelevance stopped after max_iter={self.max_iter} steps for some labels, before their "
@@ -341,28 +350,57 @@ class BinaryRelevance(MultiLabelEstimator):
         return sp.csr_array(prior) if sp.issparse(prior) else prior
 
     def _scores(self, X: Any) -> LinearScores:
-        kernels = get_backend() if sp.issparse(self.coef_) else self._prediction_kernels(X.shape[0])
-        return LinearScores(X, self.coef_, self.intercept_, kernels)
+        return self._score_rows(X, self.coef_, self.intercept_)
 
-    def _prepare_folds(
-        self, X: Any, labels: Labels, *, prior: Any = None, sample_weight: Any = None
-    ) -> FoldScorer | None:
-        """Return a function that scores the rows of a fold, if its models come from those of all rows."""
+    def _score_rows(self, X: Any, coef: Any, intercept: NDArray) -> LinearScores:
+        kernels = get_backend() if sp.issparse(coef) else self._prediction_kernels(X.shape[0])
+        return LinearScores(X, coef, intercept, kernels)
+
+    def _prepare_folds(self, X: Any, labels: Labels, *, prior: Any = None, sample_weight: Any = None) -> FoldScorer:
+        """Return a function that scores the rows of a fold.
+
+        Its models come from those of all rows, or are fitted and used in blocks of labels: the weights of all labels
+        need as much memory as the scores of as many rows as there are features.
+        """
         self._check_parameters()
         X, labels = self._check_fit(X, labels, None)
-        settings, kernels = self._settings(), self._part_kernels()
+        ridge = self._share_folds(X, labels, prior, sample_weight)
+        if ridge is None:
+            return partial(self._fit_fold, X, labels, prior, sample_weight)
+        return partial(self._correct_fold, ridge)
+
+    def _fit_fold(
+        self, X: Any, labels: Labels, prior: Any, weights: Any, train: NDArray, held_out: NDArray
+    ) -> LabelScores:
+        side = LinearSide(prior, None if weights is None else weights[train])
+        problem = self._state_problem(X[train], labels[train], side)
+        make = partial(self._score_labels, problem, X[held_out])
+        return LabelScores(make, (len(held_out), labels.shape[1]), np.dtype(self.dtype), self._part_kernels())
+
+    def _correct_fold(self, ridge: FoldRidge, train: NDArray, held_out: NDArray) -> BlockScores:
+        scores = ridge.score(held_out).combine(float(self.frequency_power))
+        scores -= scores.dtype.type(get_loss(self.loss).threshold)
+        return BlockScores(lambda: iter([scores]), self._part_kernels())
+
+    def _share_folds(self, X: Any, labels: Labels, prior: Any, sample_weight: Any) -> FoldRidge | None:
+        """Return regressions whose folds share a factorisation, if there are any."""
+        settings = self._settings()
         if not (settings.loss.quadratic and labels.complete) or settings.sparse or self.propensity is not None:
             return None
         prior = self._check_prior(prior, labels.shape[1], X.shape[1])
-        ridge = FoldRidge(X, labels, settings, kernels, prior, sample_weight)
-        if not ridge.is_exact:
-            return None
+        ridge = FoldRidge(X, labels, settings, self._part_kernels(), prior, sample_weight)
+        return ridge if ridge.is_exact else None
 
-        def score(train: NDArray, held_out: NDArray) -> BlockScores:
-            scores = ridge.score(held_out).combine(settings.frequency_power)
-            return BlockScores(lambda: iter([scores - settings.dtype(settings.loss.threshold)]), kernels)
-
-        return score
+    def _score_labels(self, problem: LabelProblem, X: Any) -> Iterator[tuple[NDArray, NDArray]]:
+        """Fit blocks of labels, and yield each with the scores of rows X."""
+        constants, others = problem.constants, np.ones(len(problem.constants), bool)
+        threshold, dtype, converged = problem.settings.loss.threshold, problem.settings.dtype, True
+        for block, fits in join_fits(iterate_fits(problem, self._part_kernels(), verbose=int(self.verbose))):
+            others[block], converged = False, converged and fits.converged
+            yield block, self._score_rows(X, fits.weights, (fits.constants - threshold).astype(dtype)).dense()
+        rest = np.flatnonzero(others)
+        yield rest, np.tile((constants[rest] - threshold).astype(dtype), (X.shape[0], 1))
+        self._describe_outcome(converged).report()
 
     def _check_loaded(self) -> None:
         check_coefficients(self.coef_, self.intercept_, self.n_labels_, self.n_features_in_)
@@ -496,7 +534,7 @@ class LabelwiseSVM(MultiLabelEstimator):
         )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # one warning for all labels follows
-            blocks = fit_blocks(search, by_label, 1, name=type(self).__name__, verbose=self.verbose)
+            blocks = list(fit_blocks(search, by_label, 1, name=type(self).__name__, verbose=self.verbose))
         positive, known = count_cells(by_label)
         dtype = np.dtype(self.dtype).type
         self.coef_, self.intercept_ = np.zeros((L, X.shape[1]), dtype), np.sign(2 * positive - known).astype(dtype)

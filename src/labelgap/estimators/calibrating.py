@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from math import ceil
 from typing import Any, NamedTuple
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from labelgap.calibration import RowCalibration, ScoredCells, fit_row_calibration
-from labelgap.calibration.scored_cells import choose_cells, concatenate_cells
+from labelgap.calibration.scored_cells import concatenate_cells
 from labelgap.checkpoints import checkpoint_call
+from labelgap.estimators.scores import Scores
 from labelgap.observations import Labels
 from labelgap.runtime import progress, scope
 
@@ -32,7 +32,7 @@ class CellFields(NamedTuple):
 
 def calibrate_rows(scores: Any, labels: Labels, *, aim: str = "f1", positives_only: bool = False) -> RowCalibration:
     """Return the calibration of the scores of held-out rows; ``scores`` is a :class:`Scores`."""
-    cells = collect_cells(scores.blocks(), np.arange(len(labels)), labels)
+    cells = collect_cells(scores, np.arange(len(labels)), labels)
     return _fit(cells, labels, aim, positives_only)
 
 
@@ -91,7 +91,7 @@ def calibrate_fitted(
     if held_out is None or len(labels) < MIN_ROWS:
         chosen = model.chosen()
         return calibrate_in_folds(chosen, X, labels, aim=aim, positives_only=positives_only, options=options)
-    parts = [collect_cells(part.scores.blocks(), part.rows, labels[part.rows]) for part in held_out]
+    parts = [collect_cells(part.scores, part.rows, labels[part.rows]) for part in held_out]
     cells = concatenate_cells(parts)
     return _fit(cells, labels[np.unique(cells.rows)], aim, positives_only)
 
@@ -125,18 +125,12 @@ def make_fold_scorer(estimator: Any, X: Any, labels: Labels, options: dict[str, 
 
 
 def _score_fold(score: Any, labels: Labels, train: NDArray, held_out: NDArray) -> CellFields:
-    return CellFields(collect_cells(score(train, held_out).blocks(), held_out, labels[held_out])._asdict())
+    return CellFields(collect_cells(score(train, held_out), held_out, labels[held_out])._asdict())
 
 
-def collect_cells(blocks: Iterator[NDArray], rows: NDArray, labels: Labels) -> ScoredCells:
-    """Return cells of held-out rows with their scores, from blocks of the scores of all labels."""
-    rng, parts, start = np.random.RandomState(SEED), [], 0
-    for block in blocks:
-        stop = start + len(block)
-        scores, part = np.asarray(block, np.float64), labels[start:stop]
-        parts.append(choose_cells(scores, rows[start:stop], part, CANDIDATES, N_SAMPLED, rng))
-        start = stop
-    return concatenate_cells(parts)
+def collect_cells(scores: Scores, rows: NDArray, labels: Labels) -> ScoredCells:
+    """Return cells of held-out rows with their scores."""
+    return scores.choose_cells(rows, labels, CANDIDATES, N_SAMPLED, np.random.RandomState(SEED))
 
 
 def _fit(cells: ScoredCells, labels: Labels, aim: str, positives_only: bool) -> RowCalibration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from functools import partial
 from typing import Any, NamedTuple
@@ -30,6 +30,7 @@ from labelgap.observations import Labels
 from labelgap.runtime import progress
 from labelgap.solvers.column_newton import ColumnNewton
 
+LABELS_PER_PRODUCT = 128  # of their weights with held-out rows
 MAX_TARGETS_PER_BLOCK = 1 << 20  # large enough for fast products, small enough to distribute over threads
 MIN_LABELS_PER_BLOCK, MAX_LABELS_PER_BLOCK = 8, 64
 START_TOL = 0.1
@@ -92,8 +93,8 @@ def count_cells(by_label: Labels) -> tuple[NDArray, NDArray]:
 
 def fit_blocks(
     fit: BlockFitter, by_label: Labels, labels_per_block: int, *, name: str, verbose: int, at_once: int | None = None
-) -> list[tuple[NDArray, LabelFits]]:
-    """Fit all labels with cells of both classes in blocks and return the blocks with their models.
+) -> Iterator[tuple[NDArray, LabelFits]]:
+    """Fit all labels with cells of both classes in blocks and yield the blocks with their models.
 
     ``at_once`` is the number of blocks at a time, by default that of threads.
 
@@ -104,12 +105,11 @@ def fit_blocks(
     learned = np.flatnonzero((positive > 0) & (positive < known))
     learned = learned[np.argsort(-positive[learned], kind="stable")]  # similar labels take similar numbers of steps
     blocks = np.array_split(learned, -(-len(learned) // labels_per_block)) if len(learned) else []
-    tasks, fits = [partial(fit, block) for block in blocks], []
+    tasks = [partial(fit, block) for block in blocks]
     with progress(len(tasks), name, verbose) as advance:
-        for block_fits in checkpoint_calls("labels", tasks, LabelFits, at_once=at_once):
-            advance(f"{len(block_fits.constants)} labels, {block_fits.n_iter} steps")
-            fits.append(block_fits)
-    return list(zip(blocks, fits, strict=True))
+        for block, fits in zip(blocks, checkpoint_calls("labels", tasks, LabelFits, at_once=at_once), strict=True):
+            advance(f"{len(block)} labels, {fits.n_iter} steps")
+            yield block, fits
 
 
 def scale_by_frequency(counts: NDArray, power: float) -> NDArray[np.float64]:
@@ -207,7 +207,23 @@ def fit_labels(problem: LabelProblem, kernels: Backend, *, verbose: int = 0) -> 
 
     A label without known cells of both classes has no weights and the constant that minimises its objective.
     """
-    settings, by_label, prior, constants = problem.settings, problem.by_label, problem.prior, problem.constants.copy()
+    settings, shape = problem.settings, (problem.by_label.shape[0], problem.X.shape[1])
+    constants, n_iter, converged, parts = problem.constants.copy(), 1, True, []
+    weights: Any = None if settings.sparse else np.zeros(shape, settings.dtype, order="F")  # by feature, for products
+    for block, fits in iterate_fits(problem, kernels, verbose=verbose):
+        constants[block] = fits.constants
+        n_iter, converged = max(n_iter, fits.n_iter), converged and fits.converged
+        if settings.sparse:
+            parts.append((block, fits.weights))
+        else:
+            weights[block] = fits.weights
+    weights = _stack_sparse(parts, shape, settings.dtype) if settings.sparse else weights
+    return LabelFits(weights, constants, n_iter, converged)
+
+
+def iterate_fits(problem: LabelProblem, kernels: Backend, *, verbose: int = 0) -> Iterator[tuple[NDArray, LabelFits]]:
+    """Yield blocks of the labels with known cells of both classes, and their models."""
+    settings, by_label, prior = problem.settings, problem.by_label, problem.prior
     solve = _choose_solver(problem, kernels)
 
     def fit(block: NDArray) -> LabelFits:
@@ -220,17 +236,45 @@ def fit_labels(problem: LabelProblem, kernels: Backend, *, verbose: int = 0) -> 
             weights=sp.csr_array(np.where(np.abs(fits.weights) < settings.threshold, 0, fits.weights))
         )
 
-    n_labels, n_rows = by_label.shape
     n_targets, most, at_once = MAX_TARGETS_PER_BLOCK, MAX_LABELS_PER_BLOCK, None
     if kernels is not get_backend():
         n_targets, most, at_once = MAX_DEVICE_TARGETS, MAX_DEVICE_LABELS, 1
-    width = int(np.clip(n_targets // max(1, n_rows), MIN_LABELS_PER_BLOCK, most))
-    blocks = fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose, at_once=at_once)
-    for block, fits in blocks:
-        constants[block] = fits.constants
-    weights = _join_weights(blocks, (n_labels, problem.X.shape[1]), settings)
-    n_iter = max([1, *(fits.n_iter for _, fits in blocks)])
-    return LabelFits(weights, constants, n_iter, all(fits.converged for _, fits in blocks))
+    width = int(np.clip(n_targets // max(1, by_label.shape[1]), MIN_LABELS_PER_BLOCK, most))
+    yield from fit_blocks(fit, by_label, width, name="BinaryRelevance", verbose=verbose, at_once=at_once)
+
+
+def join_fits(
+    pairs: Iterable[tuple[NDArray, LabelFits]], n_labels: int = LABELS_PER_PRODUCT
+) -> Iterator[tuple[NDArray, LabelFits]]:
+    """Join blocks of labels, with their models, to blocks of at least ``n_labels`` labels but for the last.
+
+    Dense weights are stored by feature, as products with rows need them.
+
+    >>> pairs = [(np.array([j]), LabelFits(np.ones((1, 2)), np.zeros(1))) for j in (2, 0, 1)]
+    >>> [(block.tolist(), fits.weights.shape) for block, fits in join_fits(pairs, 2)]
+    [([2, 0], (2, 2)), ([1], (1, 2))]
+    """
+    blocks: list[NDArray] = []
+    parts: list[LabelFits] = []
+
+    def join() -> tuple[NDArray, LabelFits]:
+        weights = [fits.weights for fits in parts]
+        is_sparse = sp.issparse(weights[0])
+        joined = sp.csr_array(sp.vstack(weights)) if is_sparse else np.hstack([part.T for part in weights]).T
+        constants = np.concatenate([fits.constants for fits in parts])
+        n_iter, converged = max(fits.n_iter for fits in parts), all(fits.converged for fits in parts)
+        block = np.concatenate(blocks)
+        blocks.clear()
+        parts.clear()
+        return block, LabelFits(joined, constants, n_iter, converged)
+
+    for block, fits in pairs:
+        blocks.append(block)
+        parts.append(fits)
+        if sum(map(len, blocks)) >= n_labels:
+            yield join()
+    if blocks:
+        yield join()
 
 
 def _as_array(matrix: Any) -> NDArray:
@@ -373,18 +417,13 @@ class FoldRidge:
         return np.hstack(parts)
 
 
-def _join_weights(blocks: list[tuple[NDArray, LabelFits]], shape: tuple[int, int], settings: LabelSettings) -> Any:
-    """Return the L×d weights of all labels; labels that are in no block have the weights 0."""
-    if settings.sparse:
-        learned = np.concatenate([np.empty(0, int), *(block for block, _ in blocks)])
-        others = np.setdiff1d(np.arange(shape[0]), learned)
-        zeros = sp.csr_array((len(others), shape[1]), dtype=settings.dtype)
-        stacked = sp.csr_array(sp.vstack([*(fits.weights for _, fits in blocks), zeros], format="csr"))
-        return stacked[np.argsort(np.concatenate([learned, others]))]
-    weights = np.zeros(shape, settings.dtype)
-    for block, fits in blocks:
-        weights[block] = fits.weights
-    return weights
+def _stack_sparse(parts: list[tuple[NDArray, Any]], shape: tuple[int, int], dtype: Any) -> sp.csr_array:
+    """Return the sparse L×d weights of all labels; labels that are in no block have the weights 0."""
+    learned = np.concatenate([np.empty(0, int), *(block for block, _ in parts)])
+    others = np.setdiff1d(np.arange(shape[0]), learned)
+    zeros = sp.csr_array((len(others), shape[1]), dtype=dtype)
+    stacked = sp.csr_array(sp.vstack([*(weights for _, weights in parts), zeros], format="csr"))
+    return stacked[np.argsort(np.concatenate([learned, others]))]
 
 
 def _choose_solver(problem: LabelProblem, kernels: Backend) -> BlockFitter:

@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from labelgap.calibration.scored_cells import CellChooser, ScoredCells, choose_cells, concatenate_cells
 from labelgap.kernels import Backend
 from labelgap.observations import Labels
 from labelgap.portable import SMALL_MARGIN
@@ -60,6 +61,18 @@ class Scores(ABC):
             start += len(block)
         return with_pattern(np.concatenate(parts), pattern)
 
+    def choose_cells(
+        self, rows: NDArray, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState
+    ) -> ScoredCells:
+        """Return scored cells of each row, whose number is in ``rows``: see :func:`choose_cells`."""
+        parts, start = [], 0
+        for block in self.blocks():
+            part = slice(start, start + len(block))
+            block = block.astype(np.result_type(block.dtype, np.float32), copy=False)
+            parts.append(choose_cells(block, rows[part], labels[part], candidates, n_sampled, rng))
+            start = part.stop
+        return concatenate_cells(parts)
+
 
 # A function of training rows and held-out rows, as indices, that returns the scores of the held-out rows by a model
 # that was fitted on the training rows. `_prepare_folds` of an estimator returns it if its folds can share work.
@@ -75,6 +88,34 @@ class BlockScores(Scores):
 
     def blocks(self) -> Iterator[NDArray]:
         return self._make()
+
+
+class LabelScores(Scores):
+    """Decision values from a function that yields blocks of labels and the scores of all rows for them."""
+
+    def __init__(
+        self,
+        make: Callable[[], Iterator[tuple[NDArray, NDArray]]],
+        shape: tuple[int, int],
+        dtype: Any,
+        kernels: Backend,
+    ) -> None:
+        super().__init__(kernels)
+        self._make, self._shape, self._dtype = make, shape, dtype
+
+    def blocks(self) -> Iterator[NDArray]:
+        values = np.empty(self._shape, self._dtype)
+        for block, scores in self._make():
+            values[:, block] = scores
+        yield values
+
+    def choose_cells(
+        self, rows: NDArray, labels: Labels, candidates: int, n_sampled: int, rng: np.random.RandomState
+    ) -> ScoredCells:
+        chooser = CellChooser(labels, candidates, n_sampled, rng, self._dtype)
+        for block, scores in self._make():
+            chooser.add(block, scores)
+        return chooser.choose(rows)
 
 
 class ThresholdedScores(Scores):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from labelgap.calibration import Calibration, WrittenShare
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.calibration.written import Odds, count_before, estimate_odds, estimate_written, group_labels
+from labelgap.calibration.written import Odds, combine_odds, count_before, estimate_odds, group_labels
 from labelgap.estimators import Tagger, get_final_estimator
 from labelgap.estimators.parameters import check_number
 from labelgap.gaps.out_of_fold import (
@@ -309,33 +309,40 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     n_written = np.bincount(cells.labels[cells.positive], minlength=n_labels)
     calibration = Calibration(n_labels, own=LABEL_SCALE)
     calibration.fit(cells.scores, cells.labels, cells.positive, cells.weights)
-    f = calibration.predict(cells.scores, cells.labels)
     group = group_labels(n_written)
-    omitted = estimate_odds(cells, group, cells.positive, descending=True)
-    added = estimate_odds(cells, group, ~cells.positive, descending=False)
+    places = count_before(cells, group, cells.positive, descending=True)
+    omitted, depths = estimate_odds(places, cells), np.empty(len(cells.rows), np.float32)
+    depths[places.cells] = places.find_shares()
+    del places
+    added = estimate_odds(count_before(cells, group, ~cells.positive, descending=False), cells)
+    f = calibration.predict(cells.scores, cells.labels)
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
     of_group = np.bincount(group, n_written)
-    rates, cap = _shrink_rates(omitted, of_group)
-    odds = rates[group[cells.labels]]
-    # An estimated share of written labels makes probabilities right, but cuts off differences between the best cells.
-    for_order, for_values = (
-        (odds * p / (1 - p))[absent] for p in (adjust_to_row(cells, f, c) for c in (1.0, 1 / (1 + odds)))
-    )
-    ranked_absent = _rank_cells(absent, for_order, for_values, cap)
     rates, cap = _shrink_rates(added, of_group)
-    estimates = rates[group[cells.labels[written]]] * (1 - f[written]) / f[written]
+    estimates = rates[group][cells.labels[written]] * (1 - f[written]) / f[written]
     ranked_written = _rank_cells(written, estimates, estimates, cap)
+    rates, cap = _shrink_rates(omitted, of_group)
+    # An estimated share of written labels makes probabilities right, but cuts off differences between the best cells.
+    shares = np.ones(n_labels), 1 / (1 + rates[group])
+    for_order, for_values = (_find_odds(cells, absent, rates[group], adjust_to_row(cells, f, c)) for c in shares)
+    del f
+    ranked_absent = _rank_cells(absent, for_order, for_values, cap)
+    del absent, for_order, for_values
     right = estimate_right_among_low(cells, n_labels)
     missing, doubtful = (
-        Suggestions(cells.rows[index], cells.labels[index], p)
+        Suggestions(cells.rows[index].astype(np.int64), cells.labels[index].astype(np.int64), p)
         for index, p in (ranked_absent, (ranked_written[0], ranked_written[1] * (1 - right)))
     )
-    grouped = cells._replace(labels=group[cells.labels])
-    before, totals = count_before(grouped, int(group.max()) + 1, cells.positive, descending=True)
-    places = (before / (totals[grouped.labels] + 1))[ranked_absent[0]]
     bounds = 1 / (1 + np.array([(part.high or np.inf, part.low) for part in omitted]))[group]
-    share = estimate_written(cells, n_labels)
-    return Audit(missing, doubtful, share, n_written, places, bounds, right, label_names)
+    share = combine_odds(omitted, n_written, group)
+    depth = depths[ranked_absent[0]].astype(np.float64)
+    return Audit(missing, doubtful, share, n_written, depth, bounds, right, label_names)
+
+
+def _find_odds(cells: ScoredCells, index: NDArray, odds: NDArray, f: NDArray) -> NDArray[np.float64]:
+    """Return the odds λ f / (1 − f) of some cells; ``odds`` is λ of each label."""
+    f = f[index]
+    return odds[cells.labels[index]] * f / (1 - f)
 
 
 def _shrink_rates(odds: list[Odds], n_written: NDArray) -> tuple[NDArray[np.float64], float]:
@@ -363,10 +370,10 @@ def _rank_cells(
     """
     order = np.argsort(-for_order, kind="stable")
     values = np.minimum(for_values[order], cap)
-    if len(values) and (np.diff(values) > 0).any():
-        from sklearn.isotonic import IsotonicRegression  # late: `import labelgap` stays fast
+    if (values[1:] > values[:-1]).any():
+        from sklearn.isotonic import isotonic_regression  # late: `import labelgap` stays fast
 
-        values = IsotonicRegression(increasing=False).fit_transform(np.arange(len(values)), values)
+        values = isotonic_regression(values, increasing=False)
     return index[order], values
 
 
@@ -386,11 +393,11 @@ def estimate_right_among_low(cells: ScoredCells, n_labels: int) -> float:
     distribution of mean 1. The estimate is the mean of 1 − φ given all k_j, with equal prior weights of all φ and of
     three shapes of the distribution. With fewer than ten labels nothing can be said, and the share is 0.
     """
-    before, totals = count_before(cells, n_labels, ~cells.positive, descending=False)
-    low = cells.positive & (before < LOW_SHARE * (totals[cells.labels] + 1))
+    places = count_before(cells, np.arange(n_labels), ~cells.positive, descending=False)
+    low = places.cells[places.find_shares() < LOW_SHARE]
     counts = np.bincount(cells.labels[low], minlength=n_labels).astype(np.float64)
     sizes = np.bincount(cells.labels[cells.positive], minlength=n_labels).astype(np.float64)
-    if (sizes > 0).sum() < MIN_LABELS or not low.any():
+    if (sizes > 0).sum() < MIN_LABELS or not len(low):
         return 0.0
     from scipy.optimize import nnls  # late: `import labelgap` stays fast
     from scipy.special import logsumexp

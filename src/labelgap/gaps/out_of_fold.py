@@ -6,6 +6,7 @@ The cells are all positives, the best absent labels of each row, and a random sa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -19,6 +20,8 @@ from sklearn.utils import check_random_state
 from labelgap.calibration.scored_cells import ScoredCells, choose_cells, concatenate_cells
 from labelgap.checkpoints import checkpoint_call, checkpoint_calls
 from labelgap.estimators import as_labels_for, get_final_estimator
+from labelgap.estimators.scores import BlockScores, FoldScorer
+from labelgap.kernels import get_backend
 from labelgap.observations import Labels
 from labelgap.runtime import progress, row_blocks
 
@@ -58,16 +61,18 @@ def score_out_of_fold(
     """
     fold = draw_folds(find_units(X, groups, len(labels)), n_folds, rng)
     score_rows = prepare_folds(estimator, X, labels)
+    compute = getattr(estimator, "_compute", nullcontext)
     seeds = rng.randint(1 << 31, size=fold.max() + 1)  # folds may run on other machines, in any order
     n_sampled = _limit_sample(n_sampled, len(labels))
-    score = partial(_score_fold, score_rows, labels, fold, candidates=candidates, n_sampled=n_sampled)
+    score = partial(_score_fold, score_rows, compute, labels, fold, candidates=candidates, n_sampled=n_sampled)
     tasks, parts = [partial(score, number, seed) for number, seed in enumerate(seeds)], []
     with progress(len(tasks), "Folds", 0) as advance:
         for number, scores in enumerate(checkpoint_calls("fold", tasks, FoldCells, at_once=1)):
             parts.append(ScoredCells(**scores.cells))
             advance(f"{(fold == number).sum()} rows")
             if report is not None and number < len(tasks) - 1:
-                report(concatenate_cells(parts))
+                parts = [concatenate_cells(parts)]
+                report(parts[0])
     cells = concatenate_cells(parts)
     return cells.select(np.lexsort((cells.labels, cells.rows)))
 
@@ -83,7 +88,7 @@ def choose_probable_cells(
     matrix: Any = sp.csr_array(probabilities) if sp.issparse(probabilities) else np.asarray(probabilities)
     parts, n_sampled = [], _limit_sample(n_sampled, len(labels))
     for rows in row_blocks(*labels.shape):
-        block = np.asarray(matrix[rows].toarray() if sp.issparse(matrix) else matrix[rows], np.float64)
+        block = _as_scores(matrix[rows].toarray() if sp.issparse(matrix) else matrix[rows])
         if not np.isfinite(block).all():
             raise ValueError("probabilities holds NaN or infinite values; pass a number for each cell.")
         numbers = np.arange(rows.start, rows.start + len(block))
@@ -196,15 +201,18 @@ def compute_scores(model: Any, X: Any) -> NDArray[np.float64]:
     else:
         name = type(final).__name__
         raise ValueError(f"{name} has neither decision_function nor predict_proba; pass an estimator that scores.")
-    scores = np.asarray(scores, np.float64)
+    scores = _as_scores(scores)
     return scores[:, None] if scores.ndim == 1 else scores
 
 
-RowScorer = Callable[[NDArray, NDArray], Iterator[NDArray]]
+def _as_scores(values: Any) -> NDArray:
+    """Return an array of real numbers; those of float32 stay so, and take half the memory."""
+    array = np.asarray(values)
+    return array.astype(np.result_type(array.dtype, np.float32), copy=False)
 
 
-def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
-    """Return a function of training rows and held-out rows that yields the scores of the latter, block by block.
+def prepare_folds(estimator: Any, X: Any, labels: Labels) -> FoldScorer:
+    """Return a function of training rows and held-out rows that returns the scores of the latter.
 
     An estimator whose folds share work has a method ``_prepare_folds`` that returns such a function, or None if its
     parameters do not allow it. Otherwise a clone is fitted for each fold.
@@ -212,22 +220,19 @@ def prepare_folds(estimator: Any, X: Any, labels: Labels) -> RowScorer:
     >>> from labelgap import BinaryRelevance
     >>> X, labels = np.array([[1.0], [2.0], [3.0]]), Labels([[1], [0], [1]])
     >>> score = prepare_folds(BinaryRelevance(loss="squared"), X, labels)
-    >>> [block.shape for block in score(np.array([0, 1]), np.array([2]))]
-    [(1, 1)]
+    >>> score(np.array([0, 1]), np.array([2])).dense().shape
+    (1, 1)
     """
     prepare = getattr(clone(estimator), "_prepare_folds", None)
+    score = None
     if prepare is not None:
         with estimator._compute():
             score = prepare(X, labels)
-    if prepare is None or score is None:
-        return partial(_fit_and_score, estimator, X, labels)
 
-    def score_rows(train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
-        with estimator._compute():
-            for block in score(train, held_out).blocks():
-                yield np.asarray(block, np.float64)
+    def fit_and_score(train: NDArray, held_out: NDArray) -> BlockScores:
+        return BlockScores(partial(_fit_and_score, estimator, X, labels, train, held_out), get_backend())
 
-    return score_rows
+    return fit_and_score if score is None else score
 
 
 def _fit_and_score(estimator: Any, X: Any, labels: Labels, train: NDArray, held_out: NDArray) -> Iterator[NDArray]:
@@ -243,7 +248,8 @@ def _fit_and_score(estimator: Any, X: Any, labels: Labels, train: NDArray, held_
 
 
 def _score_fold(
-    score_rows: RowScorer,
+    score_rows: FoldScorer,
+    compute: Callable[[], AbstractContextManager],
     labels: Labels,
     fold: NDArray[np.int64],
     number: int,
@@ -252,13 +258,11 @@ def _score_fold(
     candidates: int,
     n_sampled: int,
 ) -> FoldCells:
-    """Score cells of the rows of a fold by a model of the other rows, block by block."""
-    parts, test, start, rng = [], np.flatnonzero(fold == number), 0, np.random.RandomState(seed)
-    for scores in score_rows(np.flatnonzero(fold != number), test):
-        rows = test[start : start + len(scores)]
-        parts.append(choose_cells(scores, rows, labels[rows], candidates, n_sampled, rng))
-        start += len(scores)
-    return FoldCells(concatenate_cells(parts)._asdict())
+    """Score cells of the rows of a fold by a model of the other rows."""
+    train, test, rng = np.flatnonzero(fold != number), np.flatnonzero(fold == number), np.random.RandomState(seed)
+    with compute():
+        scores = score_rows(train, test)
+        return FoldCells(scores.choose_cells(test, labels[test], candidates, n_sampled, rng)._asdict())
 
 
 def _take_rows(X: Any, rows: NDArray) -> Any:

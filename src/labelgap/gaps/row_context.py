@@ -25,33 +25,33 @@ PRIOR_WEIGHT = 10.0
 MAX_TRUE = 0.999  # f / c; estimates of c may be below f
 
 
-def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64], share: float | NDArray = 1.0) -> NDArray[np.float64]:
+def adjust_to_row(cells: ScoredCells, f: NDArray[np.float64], share: NDArray) -> NDArray[np.float64]:
     """Return P(written) of absent cells given the other labels of their rows; that of written cells stays.
 
-    ``share`` is c, of all cells or of each.
+    ``share`` is c of each label.
 
     >>> rows, labels = np.divmod(np.arange(400), 2)
     >>> positive = np.arange(400) % 8 < 6  # rows have both labels, or neither
     >>> positive[rows % 4 == 3] = False
     >>> cells = ScoredCells(rows, labels, np.zeros(400), positive, np.ones(400), np.zeros(400, bool))
-    >>> f = adjust_to_row(cells, np.full(400, 0.75))
+    >>> f = adjust_to_row(cells, np.full(400, 0.75), np.ones(2))
     >>> bool(f[~positive].max() < 0.2)
     True
     """
     n_rows = int(cells.rows.max(initial=0)) + 1
-    n_written = np.bincount(cells.rows[cells.positive], minlength=n_rows)
+    n_written = np.minimum(np.bincount(cells.rows[cells.positive], minlength=n_rows), MAX_OTHERS + 1).astype(np.int8)
     others = np.minimum(n_written[cells.rows] - cells.positive, MAX_OTHERS)
-    expected = np.bincount(cells.rows, cells.weights * f, n_rows)[cells.rows] - f
-    true, share = np.minimum(f / share, MAX_TRUE), np.broadcast_to(share, f.shape)
-    design = np.column_stack(
-        [np.ones(len(f)), compute_logits(true), np.log(np.maximum(expected, 0.0) + EXPECTED_OFFSET)]
-    )
+    expected = np.bincount(cells.rows, cells.weights * f, n_rows)
     adjusted = f.copy()
     for t in range(MAX_OTHERS + 1):
         selected = np.flatnonzero(others == t)
-        absent = selected[~cells.positive[selected]]
-        if len(absent):
-            features, yes, weights = design[selected], cells.positive[selected], cells.weights[selected]
-            theta, _ = fit_logits(features, yes, weights, PRIOR, PRIOR_WEIGHT, ceiling=share[selected])
-            adjusted[absent] = share[absent] * sigmoid(design[absent] @ theta)
+        yes = cells.positive[selected]
+        if yes.all():
+            continue
+        own, c = f[selected], share[cells.labels[selected]]
+        design = np.ones((len(selected), 3))
+        design[:, 1] = compute_logits(np.minimum(own / c, MAX_TRUE))
+        design[:, 2] = np.log(np.maximum(expected[cells.rows[selected]] - own, 0.0) + EXPECTED_OFFSET)
+        theta, _ = fit_logits(design, yes, cells.weights[selected], PRIOR, PRIOR_WEIGHT, ceiling=c)
+        adjusted[selected] = np.where(yes, own, c * sigmoid(design @ theta))
     return adjusted

@@ -6,7 +6,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
@@ -292,8 +292,9 @@ def run_parallel(tasks: Sequence[Callable[[], Any]], at_once: int | None = None)
 
     Each task gets its share of the threads for its own loops, and its own :func:`~labelgap.runtime.scope`. A task
     that draws random numbers must have its own generator, so that results do not depend on the number of threads.
-    After an error no further task is begun. ``at_once`` limits the tasks that run at a time on this machine, if each
-    takes much memory. In a block of :func:`offload` there are as many at a time as other machines can run.
+    After an error no further task is begun, nor while several results wait to be taken. ``at_once`` limits the tasks
+    that run at a time on this machine, if each takes much memory. In a block of :func:`offload` there are as many at
+    a time as other machines can run.
 
     >>> list(run_parallel([lambda: 1, lambda: 2]))
     [1, 2]
@@ -312,6 +313,16 @@ def run_parallel(tasks: Sequence[Callable[[], Any]], at_once: int | None = None)
             yield run(number, task)
         return
     calls = [partial(copy_context().run, run, number, task) for number, task in enumerate(tasks)]
+    waiting: deque[Future] = deque()  # few, since results may be large and their consumer slow
     # Leaving the pool waits for the tasks that have begun: after an error none of them may still limit BLAS.
     with ThreadPoolExecutor(n_workers, thread_name_prefix="labelgap-task") as pool:
-        yield from pool.map(lambda call: call(), calls)
+        try:
+            for call in calls:
+                waiting.append(pool.submit(call))
+                if len(waiting) == 2 * n_workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
