@@ -7,12 +7,13 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.stats import gamma, poisson
 from sklearn.base import BaseEstimator, clone
 from sklearn.cluster import KMeans
 from sklearn.dummy import DummyClassifier
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 from sklearn.model_selection import cross_val_predict
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
@@ -46,7 +47,7 @@ from labelgap.gaps import (
     recalibrate,
     reliability,
 )
-from labelgap.gaps.auditing import estimate_right_among_low
+from labelgap.gaps.auditing import estimate_right_among_low, estimate_wrong_rates
 from labelgap.gaps.filling import HeldOutCells, choose_thresholds, score_held_out
 from labelgap.gaps.out_of_fold import (
     check_labels,
@@ -370,6 +371,50 @@ def test_a_seed_makes_an_audit_repeatable():
     )
     for mine, other in zip(first.missing, second.missing):
         np.testing.assert_array_equal(mine, other)
+
+
+def cells_with_wrong_labels(rates, n_absent, seed):
+    """Return cells of labels whose right cells have higher scores than all absent ones, and which are wrong."""
+    rng = np.random.default_rng(seed)
+    n_wrong = rng.binomial(n_absent, rates)
+    kinds = np.concatenate([np.repeat([0, 1, 2], [n_absent, k, n_absent // 10]) for k in n_wrong])
+    labels = np.repeat(np.arange(len(rates)), n_absent + n_wrong + n_absent // 10)
+    return cells_of(rng.random(len(kinds)) + (kinds == 2), kinds > 0, labels), kinds == 1
+
+
+def test_a_rate_of_wrong_labels_is_the_posterior_mean():
+    cells, _ = cells_with_wrong_labels(np.array([0.02, 0.1, 0.3]), 400, seed=0)
+    of_group = np.array([0.1, 0.1, 0.2])
+    low = np.array([np.quantile(cells.scores[(cells.labels == j) & ~cells.positive], 0.1) for j in range(3)])
+    counts = np.bincount(cells.labels[cells.positive & (cells.scores < low[cells.labels])], minlength=3)
+    eta = np.linspace(1e-6, 2.0, 200_001)
+    for mine, k, r in zip(estimate_wrong_rates(cells, of_group), counts, of_group, strict=True):
+        posterior = gamma.pdf(eta, 30.0, scale=r / 30.0) * poisson.pmf(k, 40.0 * eta)
+        assert mine == pytest.approx(posterior @ eta / posterior.sum(), rel=0.02)
+
+
+def test_labels_with_enough_cells_have_rates_of_their_own():
+    rates = np.tile([0.02, 0.05, 0.1], 10)
+    cells, _ = cells_with_wrong_labels(rates, 50_000, seed=0)
+    np.testing.assert_allclose(estimate_wrong_rates(cells, np.full(30, rates.mean())), rates, rtol=0.4)
+    few, _ = cells_with_wrong_labels(rates, 50, seed=0)
+    np.testing.assert_allclose(estimate_wrong_rates(few, np.full(30, 0.05)), 0.05, rtol=0.15)
+
+
+def test_wrong_labels_of_often_wrong_labels_come_first():
+    """Scores alone do not tell a label that is wrong in every eighth absent row from one that hardly ever is."""
+    rng = np.random.default_rng(0)
+    truth = rng.random((8000, 12)) < 0.12
+    wrong = ~truth & (rng.random(truth.shape) < np.tile([0.0, 0.01, 0.12], 4))
+    scores = 1 / (1 + np.exp(-rng.normal(1.5 * truth - 2.0, 1.0)))
+    found = audit(truth | wrong, probabilities=scores, random_state=0)
+    doubted = found.doubtful
+    hits, p = wrong[doubted.rows, doubted.labels], scores[doubted.rows, doubted.labels]
+    order = -np.arange(len(hits))
+    assert average_precision_score(hits, order) > average_precision_score(hits, 1 - p) + 0.03
+    rows, row_scores = found.rank_rows()
+    bad, largest = wrong.any(axis=1)[rows], np.where(truth | wrong, 1 - scores, 0).max(axis=1)[rows]
+    assert average_precision_score(bad, row_scores) > average_precision_score(bad, largest) + 0.01
 
 
 def cells_of(scores, written, labels=None, weights=None):

@@ -25,6 +25,8 @@ from labelgap.observations import Labels, as_labels, encode_tags, holds_tags
 from labelgap.observations.arguments import LabelsLike, MatrixLike, RandomSeed
 
 LOW_SHARE = 0.5  # of the absent cells of a label: cells below these have a low score
+LOWEST_SHARE = 0.1  # of the absent cells of a label: hardly any right label is below these
+PRIOR_WRONG = 30.0  # wrong labels that would make as sure of a label's rate as that of its group does
 MIN_LABELS = 10
 N_SHARES, N_FACTORS, FACTOR_SHAPES = 40, 60, (0.3, 0.5, 1.0)  # grids of φ and of g in `estimate_right_among_low`
 RATE_SPREAD = 0.1  # between groups of labels: prior standard deviation, in parts of the rate of all cells
@@ -208,7 +210,8 @@ def audit(
         P(wrong | written, row)  = η_j (1 − f) / f,    η_j = wrong / absent labels of label j,
 
     the first as Elkan and Noto (2008). λ and η come from ranks of cells (see ``labelgap.calibration.written``), for
-    groups of labels of similar frequency. No probability exceeds λ / (λ + its standard error).
+    groups of labels of similar frequency; a label with many written cells among its lowest scores has a larger η. No
+    probability exceeds λ / (λ + its standard error).
 
     What features do not show cannot be known. Negatives that look just like positives are counted as missing, unless
     fewer of them have the largest scores; so the interval of the share of missing labels starts at 0 where the
@@ -319,7 +322,8 @@ def judge_cells(cells: ScoredCells, n_labels: int, label_names: list[str] | None
     absent, written = np.flatnonzero(~cells.positive & ~cells.sampled), np.flatnonzero(cells.positive)
     of_group = np.bincount(group, n_written)
     rates, cap = _shrink_rates(added, of_group)
-    estimates = rates[group][cells.labels[written]] * (1 - f[written]) / f[written]
+    of_label = estimate_wrong_rates(cells, rates[group])
+    estimates = of_label[cells.labels[written]] * (1 - f[written]) / f[written]
     ranked_written = _rank_cells(written, estimates, estimates, cap)
     rates, cap = _shrink_rates(omitted, of_group)
     # An estimated share of written labels makes probabilities right, but cuts off differences between the best cells.
@@ -377,6 +381,35 @@ def _rank_cells(
     return index[order], values
 
 
+def estimate_wrong_rates(cells: ScoredCells, of_group: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return η_j, wrong / absent labels of each label, from the rate of its group and its own lowest scores.
+
+    The scores of wrong labels are distributed as those of absent cells. Let k_j written cells of label j be among the
+    lowest tenth of its absent cells, and E_j be the size of this tenth. If all of them are wrong, k_j is Poisson with
+    the mean η_j E_j. A gamma prior of shape 30, whose mean is the rate r_j of the label's group, gives
+
+        η_j = r_j (30 + k_j) / (30 + r_j E_j):
+
+    almost the rate of its group for a label with few cells, and its own for one with many.
+
+    >>> labels, written = np.repeat([0, 1], 1000), np.tile(np.arange(1000) < 10, 2)
+    >>> written[:90] = True
+    >>> scores, ones = np.tile(np.arange(1000.0), 2), np.ones(2000)
+    >>> cells = ScoredCells(np.arange(2000), labels, scores, written, ones, labels < 0)
+    >>> estimate_wrong_rates(cells, np.full(2, 0.2)).round(2).tolist()
+    [0.5, 0.16]
+    """
+    counts, sizes = _count_low(cells, len(of_group), LOWEST_SHARE)
+    return of_group * (PRIOR_WRONG + counts) / (PRIOR_WRONG + of_group * sizes)
+
+
+def _count_low(cells: ScoredCells, n_labels: int, share: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many written cells of each label are among the lowest share of its absent ones, and its size."""
+    places = count_before(cells, np.arange(n_labels), ~cells.positive, descending=False)
+    low = places.cells[places.find_shares() < share]
+    return np.bincount(cells.labels[low], minlength=n_labels).astype(np.float64), share * places.totals
+
+
 def estimate_right_among_low(cells: ScoredCells, n_labels: int) -> float:
     """Estimate the share of right labels among the written labels with low scores.
 
@@ -393,11 +426,9 @@ def estimate_right_among_low(cells: ScoredCells, n_labels: int) -> float:
     distribution of mean 1. The estimate is the mean of 1 − φ given all k_j, with equal prior weights of all φ and of
     three shapes of the distribution. With fewer than ten labels nothing can be said, and the share is 0.
     """
-    places = count_before(cells, np.arange(n_labels), ~cells.positive, descending=False)
-    low = places.cells[places.find_shares() < LOW_SHARE]
-    counts = np.bincount(cells.labels[low], minlength=n_labels).astype(np.float64)
+    counts, _ = _count_low(cells, n_labels, LOW_SHARE)
     sizes = np.bincount(cells.labels[cells.positive], minlength=n_labels).astype(np.float64)
-    if (sizes > 0).sum() < MIN_LABELS or not len(low):
+    if (sizes > 0).sum() < MIN_LABELS or not counts.any():
         return 0.0
     from scipy.optimize import nnls  # late: `import labelgap` stays fast
     from scipy.special import logsumexp
