@@ -69,10 +69,11 @@ export class ProgressView {
   }
 }
 
-function missingTile({ number, low, high, share, share_low: least, share_high: most }) {
-  const text = `labels still missing, ${count(low)} to ${count(high)}
-    (${percent(share, 1)}, ${percent(least, 1)} to ${percent(most, 1)} of all)`;
-  return [`≈ ${count(number)}`, text];
+/** How many labels the audit believes to be missing; `labelgap fit` and `labelgap audit` say it in the same words. */
+function missingTile({ text, low, share, share_low: least, share_high: most }) {
+  const known = low > 0 ? `${percent(share, 1)}, ${percent(least, 1)} to ${percent(most, 1)} of all`
+    : "the data do not show whether any is";
+  return [text, `labels still missing (${known})`];
 }
 
 /** Say what going on costs; whether a label is worth that is the person's to know. */
