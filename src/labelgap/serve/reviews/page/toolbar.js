@@ -30,7 +30,6 @@ export class Toolbar {
       onkeydown: (event) => { if (event.key === "Escape" && this.label.value) set("label")(""); },
     });
     this.order = select("Order", ORDERS, set("order"), filter.order);
-    this.order.title = "Of suggestions with one probability, the one with more evidence comes first.";
     this.show = select("Show", SHOW, (value) => {
       const isBound = BOUNDS.some(([least]) => least === value);
       Object.assign(filter, isBound ? { status: "open", least: Number(value) } : { status: value, least: 0 });
