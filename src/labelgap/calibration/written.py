@@ -112,7 +112,7 @@ class WrittenShare:
         MissingCount(number=20.0, low=0.0, high=70.0)
         """
         shares = (max(c, MIN_PROBABILITY) for c in (self.overall, self.high, self.low))
-        return MissingCount(*(min(n_written / c - n_written, n_absent) for c in shares))
+        return MissingCount(*(float(min(n_written / c - n_written, n_absent)) for c in shares))
 
     def find_true(self, written: NDArray, labels: NDArray) -> TrueProbabilities:
         """Return P(true) = P(written) / c_j of cells and the interval that follows from that of c_j.

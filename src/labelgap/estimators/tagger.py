@@ -392,7 +392,8 @@ class Tagger(MultiLabelEstimator):
                 yield
         except ValueError as error:
             raise ValueError(
-                f"X has no words to learn from ({error}); check the texts, or lower min_count={self.min_count}."
+                f"X has no words to learn from: none is in min_count={self.min_count} texts; check that X holds the "
+                "texts, pass more of them, or lower min_count of Tagger."
             ) from error
 
     def _set_words(self, vectorizer: TextVectorizer) -> None:
