@@ -181,7 +181,7 @@ def test_a_bad_row_leaves_nothing(folder, tmp_path):
     rows = [["bacon", "['meat']"]] * 20 + [["bacon", "meat"]]
     write_records(tmp_path / "a.csv", ["text", "tags"], rows)
     shown = labelgap("fit", tmp_path / "a.csv", "--output", tmp_path / "model")
-    assert (shown.exit_code, "row 21: the tags 'meat' are not written like" in shown.stderr) == (1, True)
+    assert (shown.exit_code, "row 20 (counted from 0): the tags 'meat'" in shown.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 

@@ -40,7 +40,7 @@ from labelgap.metrics import (
 )
 from labelgap.metrics import batch as batch_module
 from labelgap.metrics.corrected import deconvolve
-from labelgap.metrics.probed import measure_variance
+from labelgap.metrics.probed import foresee_cells, measure_variance
 from labelgap.observations import Labels, label_propensities
 
 NAN = np.nan
@@ -793,6 +793,9 @@ def test_a_probe_of_no_ranked_cell_says_that_it_cannot_know():
     cells = ProbeCells(np.array([0]), np.array([1]), np.array([0.5]))
     found = probed_metrics([[1, 0]], [[1.0, 0.0]], cells, [False], ks=[1])
     assert found["P@1"][1:] == (0.0, 1.0, None)
+    assert foresee_cells([[1, 0]], np.array([[0]]), np.array([[0.5]]), cells) is None
+    wide = probed_metrics([[1, 0]], [[1.0, 0.0]], cells, [False], ks=[1, 5])  # of two labels
+    assert wide["P@5"].value == 0.2
     with pytest.raises(ValueError, match="Y has unknown cells"):
         probed_metrics([[1, NAN]], [[1.0, 0.0]], cells, [False])
 

@@ -315,10 +315,13 @@ def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) 
     texts = [_put_on_a_line(x) for x in data.X] if data.is_text else [""] * len(data)
     rows = ([row, names[label], "", chance, texts[row]] for row, label, chance in cells)
     write_records(output, ["row", "label", "verdict", "chance", "text"], rows)
-    needed = round_count(foresee_cells(data.Y, indices, probabilities, probe))
+    needed = foresee_cells(data.Y, indices, probabilities, probe)
+    foreseen = (
+        "many more" if needed is None else f"about {round_count(needed):,}, if the model's probabilities are right"
+    )
     return {
         "cells to review": len(order),
-        "cells for P@1 with an interval of ± 0.05": f"about {needed:,}, if the model's probabilities are right",
+        "cells for P@1 with an interval of ± 0.05": foreseen,
         "output": str(output),
         "note": f"Write accept (the tag is right for the text) or reject into the column verdict of {output}, from "
         f"the top, as many as you like, and keep the other rows; then pass --verdicts {output}.",

@@ -32,6 +32,7 @@ WRONG = 0.01  # the same, of written labels
 REST = 0.2  # share of a probe that is drawn beyond the ranked labels
 WRITTEN_SHARE = "share written"
 AIMED_HALF_WIDTH = 0.05
+BISECTIONS = 40
 
 
 class Estimate(NamedTuple):
@@ -116,7 +117,7 @@ def expect_different(labels: Labels, indices: NDArray, probabilities: NDArray) -
     return np.maximum(np.where(find_hits(indices, labels.positives), WRONG, probabilities), MIN_DIFFERENT)
 
 
-def foresee_cells(Y: LabelsLike, indices: NDArray, probabilities: NDArray, probe: ProbeCells) -> int:
+def foresee_cells(Y: LabelsLike, indices: NDArray, probabilities: NDArray, probe: ProbeCells) -> int | None:
     """Return about how many cells give P@1 an interval of ± 0.05, before any cell of a probe is reviewed.
 
     The parameters are those of :func:`draw_cells` and the cells that it drew. The variance is that of values that
@@ -192,7 +193,9 @@ def probed_metrics(
     check_complete(batch.labels)
     ranking = batch.ranking(max(ks))
     hits, predicted, positives, _ = F1("micro")._statistics(batch).sum(axis=1).tolist()
-    sums = WrittenSums(len(scores), positives, ranking.hits.sum(axis=0).astype(np.float64), predicted, hits)
+    at_rank = ranking.hits.sum(axis=0).astype(np.float64)
+    at_rank = np.pad(at_rank, (0, max(ks) - len(at_rank)))  # there may be fewer labels
+    sums = WrittenSums(len(scores), positives, at_rank, predicted, hits)
     written = batch.labels.positives[probe.rows].toarray()[np.arange(len(probe.rows)), probe.labels]
     same = ranking.indices[probe.rows] == probe.labels[:, None]
     places = np.where(same.any(axis=1), same.argmax(axis=1), max(ks))
@@ -263,21 +266,25 @@ def bound_estimate(
     """
     if not coefficients.any() or not np.isfinite(value):
         return Estimate(float(np.clip(value, 0.0, 1.0)), 0.0, 1.0, None)
-
     half_width = STANDARD_ERRORS_95 * measure_variance(coefficients, changes, chances, one_more) ** 0.5
     low, value, high = np.clip([value - half_width, value, value + half_width], 0.0, 1.0).tolist()
     return Estimate(value, low, high, count_cells(coefficients, changes, chances, one_more))
 
 
-def count_cells(coefficients: NDArray, changes: NDArray, chances: NDArray, one_more: OneMore) -> int:
-    """Return the mean number of cells at whose chances the variance gives an interval of ± 0.05."""
+def count_cells(coefficients: NDArray, changes: NDArray, chances: NDArray, one_more: OneMore) -> int | None:
+    """Return the mean number of cells at whose chances the variance gives an interval of ± 0.05.
+
+    None if no cell of the probe bears on the estimate.
+    """
+    if not coefficients.any():
+        return None
     aimed = (AIMED_HALF_WIDTH / STANDARD_ERRORS_95) ** 2
-    scales = np.geomspace(1e-3, 1 / chances.min(), 1000)  # at the last one every cell would be drawn
-    scale = next(
-        (each for each in scales if measure_variance(coefficients, changes, chances, one_more, each) <= aimed),
-        scales[-1],
-    )
-    return round(float((np.minimum(scale * chances, 1.0) / chances).sum()))
+    low, high = 1e-3, 1 / float(chances.min())  # at the last scale every cell would be drawn
+    for _ in range(BISECTIONS):
+        middle = (low * high) ** 0.5
+        is_enough = measure_variance(coefficients, changes, chances, one_more, middle) <= aimed
+        low, high = (low, middle) if is_enough else (middle, high)
+    return round(float((np.minimum(high * chances, 1.0) / chances).sum()))
 
 
 def measure_variance(
