@@ -84,13 +84,14 @@ def probed(name: str, model: Any, X: Any, Y: Any, sizes: list[int], draws: int) 
     )
     everything = ProbeCells(*np.indices(Y.shape).reshape(2, -1), np.ones(truth.size))
     exact = probed_metrics(written, scores, everything, truth.ravel(), KS)
-    indices, _, p = model.calibrate(X, written, positives_only=True).rank(X, min(30, Y.shape[1]), meaning="true")
+    model.calibrate(X, written, positives_only=True)
+    indices, p = model.predict_topk(X, min(30, Y.shape[1]), proba=True, meaning="true")
     rows = []
     for size in sizes:
         drawn = [draw_cells(written, indices, p, size, seed) for seed in range(draws)]
         found = [probed_metrics(written, scores, c, truth[c.rows, c.labels], KS) for c in drawn]
         for metric in ("P@1", "P@5", "micro F1"):
-            value, low, high = np.array([part[metric] for part in found]).T
+            value, low, high = np.array([part[metric][:3] for part in found]).T
             held = float(((low <= exact[metric].value) & (exact[metric].value <= high)).mean())
             error, width = float(np.abs(value - exact[metric].value).mean()), float((high - low).mean())
             rows.append([name, size, metric, exact[metric].value, float(value.mean()), error, held, width])

@@ -232,10 +232,15 @@ def test_evaluate_learns_the_figures_of_the_true_tags_from_a_probe(folder):
         cell["verdict"] = "accept" if cell["label"] in rows[int(cell["row"])][3].split() else "reject"
     write_records(folder / "probe.csv", list(cells[0]), [list(cell.values()) for cell in cells])
     found = as_json(*command, "--verdicts", folder / "probe.csv")
-    for name in ("P@1", "micro F1"):
+    whole["micro recall@1"] = whole["P@1"] * len(rows) / sum(len(row[3].split()) for row in rows)
+    for name in ("P@1", "micro F1", "micro recall@1"):
         low, high = found[f"{name} of true labels, by the probe, 95 % interval"]
         assert low <= whole[name] <= high
-        assert high - low < 0.35
+        assert high - low < 0.4
+    needed = found["cells for intervals of ± 0.05"]
+    assert needed["micro F1"] > found["verdicts"] == len(cells) * 3 // 4
+    assert "micro F1" in found["note"]
+    assert drawn["cells for P@1 with an interval of ± 0.05"].startswith("about ")
     for words, message in [
         (["--probe", 150], "--probe needs --output"),
         (["--probe", 150, "--output", folder / "probe.csv"], "has verdicts; pass it as --verdicts"),

@@ -144,7 +144,9 @@ def test_what_is_wrong_is_said(name, content, message, tmp_path):
 
 def test_a_value_that_is_no_label(tmp_path):
     (tmp_path / "a.csv").write_text("t,spam\nx,1\ny,maybe\n")
-    with pytest.raises(ValueError, match=r"row 2: cannot read 'maybe' in the label column 'spam'; write 1, 0"):
+    with pytest.raises(
+        ValueError, match=r"row 1 \(counted from 0\): cannot read 'maybe' in the label column 'spam'; write 1, 0"
+    ):
         read_documents(tmp_path / "a.csv", "t", labels=["spam"])
 
 
@@ -290,7 +292,9 @@ def test_notations_of_tags(cell, tags):
 
 def test_a_row_in_another_form_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"t": "x", "tags": "[\'a\', \'b\']"}\n' * 20 + '{"t": "x", "tags": "a, b"}\n')
-    with pytest.raises(ValueError, match=r"a\.jsonl, column 'tags', row 21: the tags 'a, b' are not written like"):
+    with pytest.raises(
+        ValueError, match=r"a\.jsonl, column 'tags', row 20 \(counted from 0\): the tags 'a, b' are not written like"
+    ):
         read_documents(tmp_path / "a.jsonl", "t", tags="tags")
     found = read_documents(tmp_path / "a.jsonl", "t", tags="tags", separator=",")
     assert len(found.texts) == 21

@@ -39,7 +39,8 @@ def test_predict_and_the_service_agree_with_the_model(fitted, table):
     from labelgap.serve import create_app
     from test_serve import LOCAL, client_of
 
-    labels, scores = load(fitted).predict_topk([TEXT], 3)
+    labels, scores, probabilities = load(fitted).rank([TEXT], 3)
+    assert probabilities is None or (np.diff(probabilities) <= 0).all()
     shown = json.loads(labelgap("predict", "--model", fitted, "--document", TEXT, "--top", 3, "--json").stdout)
     assert shown["tags"] == [NAMES[j] for j in labels[0]]
     with client_of(create_app({"m": load(fitted)}, settings=LOCAL)) as client:

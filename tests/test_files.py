@@ -125,8 +125,13 @@ def test_an_audit_names_rows_and_is_as_long_as_it_says(folder, tmp_path):
     assert all(row["id"] == f"p{row['row']}" for row in found)
     assert values["rows without tags"] == 30
     missing = [row for row in found if row["kind"] == "missing"]
-    assert len(missing) == values["missing labels listed"] == int(np.ceil(values["estimated number missing"]))
-    assert "95 % interval" in values
+    share = values["estimated share missing"]
+    assert len(missing) == values["missing labels listed"]
+    assert len(missing) == pytest.approx(values["positives"] * share / (1 - share), abs=1.1)
+    assert values["expected right among these"] == pytest.approx(
+        sum(float(row["probability"]) for row in missing), abs=1
+    )
+    assert "95 % interval of the share" in values
     as_json(*audit, "--output", tmp_path / "sure.csv", "--min-probability", 0.5)
     assert all(float(row["probability"]) >= 0.5 for row in read_records(tmp_path / "sure.csv"))
     shown = labelgap(*audit, "--top", 3).stdout
@@ -176,7 +181,7 @@ def test_a_bad_row_leaves_nothing(folder, tmp_path):
     rows = [["bacon", "['meat']"]] * 20 + [["bacon", "meat"]]
     write_records(tmp_path / "a.csv", ["text", "tags"], rows)
     shown = labelgap("fit", tmp_path / "a.csv", "--output", tmp_path / "model")
-    assert (shown.exit_code, "row 21: the tags 'meat' are not written like" in shown.stderr) == (1, True)
+    assert (shown.exit_code, "row 20 (counted from 0): the tags 'meat'" in shown.stderr) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from labelgap import Tagger, audit, explain, get_scorer, load, tune
+from labelgap.calibration import MissingCount
 from labelgap.datasets import read_records, write, write_records
+from labelgap.estimators.exporting import export
+from labelgap.portable import PortableTagger
 from test_commands import as_json, labelgap
 from test_probabilities import forgotten_tags
 
@@ -30,7 +34,7 @@ def place(tmp_path_factory):
     assert shown.exit_code == 0, shown.output
     assert "a tag that is not written may be forgotten" in shown.output
     assert "on unseen texts" in shown.output
-    assert "tags look forgotten" in " ".join(shown.output.replace("│", " ").split())
+    assert "missing labels at most " in " ".join(shown.output.replace("│", " ").split())
     return folder
 
 
@@ -390,3 +394,92 @@ def test_features_of_an_encoder_are_called_features():
     texts, _, written = forgotten_tags(100)
     model = Tagger(features=Encoder()).fit(texts, written)
     assert explain(model, texts[0], "tea").features[0].name.startswith("feature ")
+
+
+@pytest.fixture(scope="module")
+def uneven(place):
+    """A file of a model whose labels have curves of their own: probabilities are not in the order of scores."""
+    model = load(place / "model")
+    maps, rng = model.calibration_.curve.maps, np.random.default_rng(0)
+    model.calibration_.curve.maps = replace(maps, offsets=maps.offsets + rng.normal(0, 2, len(maps.offsets)))
+    model.save(place / "uneven")
+    return place / "uneven"
+
+
+def test_every_list_is_in_the_order_of_its_probabilities(place, uneven):
+    """Which labels are listed is up to their scores."""
+    pytest.importorskip("fastapi", reason="the service needs fastapi")
+    from labelgap.serve import create_app
+    from test_serve import LOCAL, client_of
+
+    model, texts = load(uneven), forgotten_tags(20, seed=2)[0]
+    names, probabilities = model.label_names_in_, model.predict_proba(texts)
+    best = model.predict_topk(texts, 2)[0]
+    expected = [names[row[np.argsort(-p[row], kind="stable")]].tolist() for row, p in zip(best, probabilities)]
+    assert expected != names[best].tolist()
+    assert model.predict_tags(texts, 2) == expected
+    export(model, place / "portable")
+    assert PortableTagger(place / "portable" / "tagger.npz").predict_tags(texts, 2) == expected
+    words = [word for text in texts for word in ("--document", text)]
+    lines = labelgap("predict", "--model", uneven, *words, "--top", 2, "--json").stdout.splitlines()
+    assert [json.loads(line)["tags"] for line in lines] == expected
+    with client_of(create_app({"m": model}, settings=LOCAL)) as client:
+        top = client.post("/v1/models/m/predict", json={"texts": texts, "top": 2}).json()["predictions"]
+        all_of_them = client.post("/v1/models/m/complete", json={"texts": texts}).json()["completions"]
+    assert [[label["label"] for label in row["labels"]] for row in top] == expected
+    for row in all_of_them:
+        assert (np.diff([label["probability"] for label in row["labels"]]) <= 0).all()
+
+
+def test_a_text_without_a_known_word_has_no_tag_unless_asked_for(place):
+    pytest.importorskip("fastapi", reason="the service needs fastapi")
+    from labelgap.serve import create_app
+    from test_serve import LOCAL, client_of
+
+    model, texts = load(place / "model"), [forgotten_tags(1, seed=3)[0][0], "qqq zzz"]
+    assert model.calibration_.always_best
+    known, unknown = model.predict_tags(texts)
+    assert known
+    assert unknown == []
+    assert len(model.predict_tags(texts, 1)[1]) == 1
+    decisions = model.decision_function(texts)
+    assert (decisions.max(axis=1) > 0).tolist() == [True, False]
+    np.testing.assert_allclose(model.known_scores(texts, np.ones_like(decisions)).toarray(), decisions)
+    export(model, place / "portable")
+    portable = PortableTagger(place / "portable" / "tagger.npz")
+    assert portable.predict_tags(texts) == [known, []]
+    np.testing.assert_allclose(portable.decision_function(texts), decisions, atol=1e-5)
+    with client_of(create_app({"m": model}, settings=LOCAL)) as client:
+        rows = client.post("/v1/models/m/predict", json={"texts": texts}).json()["predictions"]
+    assert [[label["label"] for label in row["labels"]] for row in rows] == [known, []]
+
+    words = ["predict", "--model", place / "model", "--document", texts[0], "--document", texts[1]]
+    note = "Rows without a word that the model knows: 1 of 2"
+    assert note in labelgap(*words).stderr
+    assert note in labelgap(*words, "--top", 1).stderr
+    lines = [json.loads(line) for line in labelgap(*words, "--json").stdout.splitlines()]
+    assert [line["known_words"] for line in lines] == [True, False]
+    write_records(place / "strange.csv", ["body"], [[text] for text in texts])
+    values = as_json("predict", place / "strange.csv", "--model", place / "model", "--output", place / "out.csv")
+    assert (values["rows without a tag"], values["rows without a known word"]) == (1, 1)
+
+
+def test_the_number_of_missing_labels_is_in_the_same_words_everywhere(place):
+    facts = as_json("fit", place / "posts.csv", *COLUMNS, "--output", place / "again")
+    share = load(place / "again").calibration_.written
+    assert (
+        facts["missing labels"] == f"{share.count_missing(facts['positives']).describe()}; labelgap audit lists them"
+    )
+    values = as_json("audit", place / "posts.csv", "--model", place / "model")
+    n, shares = values["positives"], [values["estimated share missing"], *values["95 % interval of the share"]]
+    count = MissingCount(*(n * share / (1 - share) for share in shares))
+    assert values["missing labels"].partition(";")[0] == count.describe()
+    assert values["expected right among these"] < values["missing labels listed"]
+
+
+def test_the_order_of_suggestions_with_one_probability_is_explained(place):
+    shown = labelgap("audit", place / "posts.csv", "--model", place / "model", "--output", place / "audit.csv")
+    probabilities = [row["probability"] for row in read_records(place / "audit.csv")]
+    assert probabilities[0] == probabilities[1]
+    note = f"{float(probabilities[0]):.0%} is the largest probability that these data can prove"
+    assert note in " ".join(shown.stderr.split())

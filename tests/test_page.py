@@ -331,6 +331,9 @@ def test_a_text_is_tagged_with_reasons(page, server, folder):
     assert best.locator(".weight").first.inner_text() == f"{100 * probability:.0f}\u00a0%"
     assert "probabilities that a person writes the label" in page.locator("main").inner_text()
     assert {"bacon", "steak", "grill"} & set(best.locator(".chip").first.inner_text().split())
+    field.fill("qqq zzz")
+    field.press("Control+Enter")
+    page.wait_for_selector("text=The model knows no word of this text. No label is predicted")
 
 
 HOSTILE_LABELS = [
@@ -472,7 +475,17 @@ def test_the_cards_follow_what_verdicts_teach(page, server):
     stats = server.get("review/stats", kind="missing").json()
     assert f"about {stats['next_hundred']:.0f} are right" in text
     assert "Stop when a label is not worth as many" in text
-    assert any("labels still missing" in tile for tile in page.locator(".tiles dt").all_inner_texts())
+    tiles = dict(zip(page.locator(".tiles dt").all_inner_texts(), page.locator(".tiles dd").all_inner_texts()))
+    (missing,) = [caption for caption in tiles if "labels still missing" in caption]
+    said = stats["still_missing"]["text"].replace(")", "").split(" (")
+    assert tiles[missing] == said[0]
+    assert all(part in missing for part in said[1:])
+
+
+def test_the_counts_are_not_cut_off(page):
+    right = page.locator(".counts").evaluate("node => node.scrollWidth + node.getBoundingClientRect().left")
+    assert "right in the next" in page.locator(".counts").inner_text()
+    assert right <= 1280
 
 
 def test_retraining_shows_the_gain(page, server, folder):

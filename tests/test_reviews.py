@@ -1109,6 +1109,7 @@ def test_the_queue_learns_from_verdicts(client, posts):
     assert now["low"] <= now["number"] <= now["high"]
     assert now["high"] - now["low"] < was["high"] - was["low"]
     assert was["share_low"] <= 0.25 <= was["share_high"]
+    assert now["text"].startswith("about " if now["low"] > 0 else "at most ")
 
 
 def test_learning_is_that_of_the_command(posts, audited, tmp_path):

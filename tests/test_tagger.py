@@ -197,8 +197,8 @@ def test_parts_that_do_not_belong_together(fitted, tmp_path):
         ([["a"], ["b"]], r"X holds \['a'\] at position 0, which is not a text"),
         (np.eye(2), r"X has shape \(2, 2\)"),
         (["a b", None], "X holds None at position 1, which is not a text"),
-        (["", " "], "X has no words to learn from .* lower min_count=2"),
-        (["a", "b"], "X has no words to learn from .* lower min_count=2"),
+        (["", " "], "X has no words to learn from: none is in min_count=2 texts"),
+        (["a", "b"], "X has no words to learn from: none is in min_count=2 texts"),
         ([], "X has no texts"),
     ],
 )

@@ -234,7 +234,11 @@ def predict(
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of tags for each row, best first (default: all above their thresholds)."),
+        typer.Option(
+            min=1,
+            help="Number of tags for each row, those of the largest scores, most probable first (default: all above "
+            "their thresholds).",
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
@@ -280,13 +284,20 @@ def predict(
                 typer.echo(format_json(row))
         else:
             name, kind = "row" if rows.ids is None else "id", prediction.name_values(estimator)
-            shown = [[row[name], _format_tags(row)] for row in predictions]
+            listed = list(predictions)
+            shown = [[row[name], _format_tags(row)] for row in listed]
             print_table([name, f"tags ({kind})"], shown)
             print_note(" ".join(prediction.VALUE_NOTES[key] for key in (kind, *(["true"] if true else []))))
             n_bare = sum(tags == NO_TAGS for _, tags in shown)
             if n_bare:
                 print_note(
                     f"Rows without a tag over its threshold: {n_bare:,} of {len(shown):,}; --top 1 gives the best."
+                )
+            n_unknown = prediction.count_unknown(listed)
+            if n_unknown:
+                print_note(
+                    f"Rows without a word that the model knows: {n_unknown:,} of {len(shown):,}; what --top gives "
+                    "for them does not come from their texts."
                 )
 
 
@@ -329,8 +340,8 @@ def evaluate(
     verdicts: Annotated[
         Path | None,
         typer.Option(
-            help="The table of --probe with verdicts (accept or reject): also estimate P@k and F1 of the true tags, "
-            "without any assumption about which tags are missing or wrong."
+            help="The table of --probe with verdicts (accept or reject): also estimate P@k, recall@k over all true "
+            "tags and F1 of the true tags, without any assumption about which tags are missing or wrong."
         ),
     ] = None,
     seed: FixedSeed = 0,
@@ -425,6 +436,8 @@ def audit(
         if not json:
             print_table(report.columns, report.rows(top), fit_last=True)
         print_values(report.summarize(500), json)
+        if not json and report.explain_order():
+            print_note(report.explain_order())
 
 
 @app.command()

@@ -81,32 +81,44 @@ class PortableTagger:
 
     def decision_function(self, texts: Sequence[str]) -> Any:
         """Return the scores of all labels less their thresholds, an array of shape (texts, labels)."""
-        scores = self._compute_scores(texts)
-        values = scores - self.numbers.thresholds.astype(scores.dtype)
-        if self.numbers.always_best and len(scores):
-            rows, best = np.arange(len(scores)), scores.argmax(axis=1)
-            values[rows, best] = np.maximum(values[rows, best], SMALL_MARGIN)
-        return values
+        return self._decide(self._multiply(texts))
 
     def predict_proba(self, texts: Sequence[str]) -> Any:
         """Return the probability that a person writes each label, an array of shape (texts, labels)."""
         if not hasattr(self.numbers, "slopes"):
             raise ValueError("The exported model has scores and no probabilities, because it was not calibrated.")
-        scores = self._compute_scores(texts).astype(np.float64)
-        return compute_probabilities(scores, np.arange(len(self.labels)), self.numbers)
+        return self._convert(self._multiply(texts) + self.numbers.intercept)
 
     def predict_tags(self, texts: Sequence[str], k: int | None = None) -> list[list[str]]:
-        """Return the labels of each text, the best first: those above their thresholds, or the ``k`` best."""
-        scores, decisions = self._compute_scores(texts), self.decision_function(texts)
+        """Return the labels of each text: those above their thresholds, or the ``k`` best by score.
+
+        The most probable label comes first; without probabilities, the one with the largest score.
+        """
+        products = self._multiply(texts)
+        scores, decisions = products + self.numbers.intercept, self._decide(products)
+        chances = self._convert(scores) if hasattr(self.numbers, "slopes") else scores
         tags = []
-        for row, values in zip(scores, decisions, strict=True):
-            order = np.argsort(-row, kind="stable")
-            order = order[values[order] > 0] if k is None else order[:k]
-            tags.append([self.labels[j] for j in order])
+        for row, probable, values in zip(scores, chances, decisions, strict=True):
+            best = np.argsort(-row, kind="stable")
+            best = best[values[best] > 0] if k is None else best[:k]
+            order = np.argsort(-probable[best], kind="stable")
+            tags.append([self.labels[j] for j in best[order]])
         return tags
 
-    def _compute_scores(self, texts: Sequence[str]) -> Any:
-        return np.stack([self._score_text(text) for text in texts]) + self.numbers.intercept
+    def _multiply(self, texts: Sequence[str]) -> Any:
+        """Return x · w_j for all texts and labels; it is 0 for a text without a known word."""
+        return np.stack([self._score_text(text) for text in texts])
+
+    def _convert(self, scores: Any) -> Any:
+        return compute_probabilities(scores.astype(np.float64), np.arange(len(self.labels)), self.numbers)
+
+    def _decide(self, products: Any) -> Any:
+        scores = products + self.numbers.intercept
+        values = scores - self.numbers.thresholds.astype(scores.dtype)
+        rows = np.flatnonzero(self.numbers.always_best & products.any(axis=1))
+        best = rows, scores[rows].argmax(axis=1)
+        values[best] = np.maximum(values[best], SMALL_MARGIN)
+        return values
 
     def _score_text(self, text: str) -> Any:
         counts = Counter(self.columns[word] for word in self._split(text) if word in self.columns)

@@ -3,10 +3,11 @@
 from labelgap.calibration.curves import Calibration, calibration_error, reliability
 from labelgap.calibration.decisions import NotCalibrated, RowCalibration, fit_row_calibration, parse_aim
 from labelgap.calibration.scored_cells import ScoredCells
-from labelgap.calibration.written import WrittenShare
+from labelgap.calibration.written import MissingCount, WrittenShare
 
 __all__ = [
     "Calibration",
+    "MissingCount",
     "NotCalibrated",
     "RowCalibration",
     "ScoredCells",

@@ -54,6 +54,33 @@ class TrueProbabilities(NamedTuple):
     high: NDArray[np.float64]
 
 
+class MissingCount(NamedTuple):
+    """The estimated number of missing labels, with a 95 % interval."""
+
+    number: float
+    low: float
+    high: float
+
+    def describe(self) -> str:
+        """Return the number in words, rounded to two digits: the upper bound if it may be none.
+
+        >>> MissingCount(281.2, 150.3, 322.9).describe(), MissingCount(523.0, 0.0, 1810.0).describe()
+        ('about 280 (150 to 320)', 'at most 1,800')
+        """
+        number, low, high = (f"{round_count(part):,}" for part in self)
+        return f"about {number} ({low} to {high})" if self.low > 0 else f"at most {high}"
+
+
+def round_count(number: float) -> int:
+    """Return a number rounded to two digits.
+
+    >>> round_count(7063.2), round_count(3.6), round_count(0.0)
+    (7100, 4, 0)
+    """
+    digits = max(len(str(int(number))) - 2, 0)
+    return int(round(number, -digits))
+
+
 @dataclass(frozen=True)
 class WrittenShare:
     """The share c of true labels that are written.
@@ -79,6 +106,15 @@ class WrittenShare:
     identified: bool = True
     low_of_label: NDArray[np.float64] | None = None
     high_of_label: NDArray[np.float64] | None = None
+
+    def count_missing(self, n_written: float, n_absent: float = np.inf) -> MissingCount:
+        """Return how many labels are missing, n (1 / c − 1) of n written ones, and no more than are absent.
+
+        >>> WrittenShare(0.8, 0.5, 1.0, np.array([0.8])).count_missing(80, 70)
+        MissingCount(number=20.0, low=0.0, high=70.0)
+        """
+        shares = (max(c, MIN_PROBABILITY) for c in (self.overall, self.high, self.low))
+        return MissingCount(*(float(min(n_written / c - n_written, n_absent)) for c in shares))
 
     def find_true(self, written: NDArray, labels: NDArray) -> TrueProbabilities:
         """Return P(true) = P(written) / c_j of cells and the interval that follows from that of c_j.

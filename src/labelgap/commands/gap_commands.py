@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from labelgap.calibration import MissingCount
 from labelgap.commands.outputs import check_output, resumable
 from labelgap.datasets import write_records
 from labelgap.datasets.tables import guess_table_format
@@ -35,6 +36,7 @@ from labelgap.observations import as_labels
 from labelgap.portable import without_markup
 
 MAX_SNIPPET_LENGTH = 80  # characters
+MISSING = "missing labels"  # the number that fit, audit and the review page state in the same words
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,18 @@ class AuditReport:
         """The audit with the suggestions that the report lists."""
         missing, doubtful = self.audit.missing, self.audit.doubtful
         if self.min_probability is None:
-            counts = [float(self.audit.n_missing.sum()), float(doubtful.probabilities.sum())]
+            counts = [self.count_missing().number, float(doubtful.probabilities.sum())]
             n_missing, n_doubtful = (math.ceil(round(count, 6)) for count in counts)
         else:
             n_missing, n_doubtful = (
                 int((part.probabilities >= self.min_probability).sum()) for part in (missing, doubtful)
             )
         return replace(self.audit, missing=missing.first(n_missing), doubtful=doubtful.first(n_doubtful))
+
+    def count_missing(self) -> MissingCount:
+        """Return how many labels are missing in the whole table."""
+        n_written = int(self.audit.n_written.sum())
+        return self.audit.share.count_missing(n_written, as_labels(self.data.Y).n_known - n_written)
 
     def rows(self, top: int | None = None) -> Iterator[list[Any]]:
         """Yield a row of the report's table for each suggestion: missing labels, then doubtful ones.
@@ -83,25 +90,34 @@ class AuditReport:
             identity = [] if self.data.ids is None else [self.data.ids[row]]
             yield [*identity, row, label, kind, round(probability, 4), text]
 
+    def explain_order(self) -> str:
+        """Return a sentence on suggestions of one probability, if the first ones are such."""
+        first = self.listed.missing.probabilities[:2]
+        if len(first) < 2 or first[0] > first[1]:
+            return ""
+        return (
+            f"Suggestions of one probability are in order too, best supported first: {first[0]:.0%} is the largest "
+            "probability that these data can prove, however plain a text is."
+        )
+
     def summarize(self, top: int) -> dict[str, Any]:
         """Return the numbers of the audit, with the expected precision of the ``top`` most probable suggestions."""
         audit, labels = self.audit, as_labels(self.data.Y)
-        n_written, (low, high) = int(labels.positives.nnz), audit.share_missing_interval
+        count, (low, high) = self.count_missing(), audit.share_missing_interval
         listed, largest = self.listed.missing.first(top), audit.missing.probabilities[:1].round(4).tolist()
         expected = {f"expected precision of the first {len(listed)}": round(listed.expected_precision(), 4)}
         return {
             "rows": len(self.data),
             "labels": labels.shape[1],
-            "positives": n_written,
+            "positives": int(labels.positives.nnz),
+            MISSING: count.describe() + ("" if low > 0 else "; the data do not show whether any is missing"),
             "missing labels listed": len(self.listed.missing),
+            "expected right among these": round(float(self.listed.missing.probabilities.sum())),
             "doubtful labels listed": len(self.listed.doubtful),
             "estimated share missing": round(audit.share_missing, 4),
-            "95 % interval": [round(low, 4), round(high, 4)],
-            "estimated number missing": math.ceil(audit.n_missing.sum()),
-            "at most missing": round(min(n_written * high / (1 - high), labels.n_known - n_written)),
+            "95 % interval of the share": [round(low, 4), round(high, 4)],
             **(expected if len(listed) else {"most probable missing label": largest}),
             "assumption": "missing at random per label",
-            **({} if low > 0 else {"note": "the data do not show whether any label is missing"}),
         } | count_tags(self.data)
 
 

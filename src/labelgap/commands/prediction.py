@@ -11,6 +11,7 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
+from labelgap.calibration.written import round_count
 from labelgap.commands.outputs import check_output, compute_checksum
 from labelgap.datasets import read, read_records, write, write_records
 from labelgap.datasets.shard_folders import read_files, split_table, write_shards, write_table_shards
@@ -29,9 +30,26 @@ from labelgap.inputs import (
     resolve_columns,
 )
 from labelgap.kernels.mapped import MappedMatrix, split_rows_evenly
-from labelgap.metrics import F1, Batch, HammingLoss, InstanceAUC, Metric, corrected_metrics, standard_metrics
+from labelgap.metrics import (
+    F1,
+    Batch,
+    HammingLoss,
+    InstanceAUC,
+    Metric,
+    PrecisionAtK,
+    corrected_metrics,
+    standard_metrics,
+)
 from labelgap.metrics.corrected import check_range, check_written
-from labelgap.metrics.probed import Estimate, ProbeCells, WrittenSums, add_probe, check_complete, draw_cells
+from labelgap.metrics.probed import (
+    Estimate,
+    ProbeCells,
+    WrittenSums,
+    add_probe,
+    check_complete,
+    draw_cells,
+    foresee_cells,
+)
 from labelgap.observations import Labels, as_labels
 from labelgap.persistence import read_header
 from labelgap.portable import without_markup
@@ -59,8 +77,8 @@ PREDICTED_CELLS = 1 << 20  # of a block of rows from shards
 TASKS_PER_THREAD = 4  # of a cluster that evaluates rows, so that slow workers get fewer
 TRUE_COLUMNS = ("true_probabilities", "true_low", "true_high")
 VALUE_NOTES = {
-    "probability": "A probability is that of a person writing the tag. Tags are those over the model's thresholds, "
-    "or those that --top or --threshold select.",
+    "probability": "A probability is that of a person writing the tag; the most probable tag comes first. Tags are "
+    "those over the model's thresholds, or those that --top or --threshold select.",
     "score": "A score above 0 means that the tag is predicted. Scores are not probabilities: the model was not "
     f"calibrated (labelgap fit does that if there are {MIN_CALIBRATED_ROWS} rows or more).",
     "true": "The probability that a tag is true counts forgotten ones, if true tags are as often forgotten in any "
@@ -79,7 +97,8 @@ def predict(
     """Yield the labels of each row with their scores, and with probabilities if the model is calibrated.
 
     They are the ``top`` best, those with a probability of at least ``threshold``, or both; by default those that the
-    model predicts. With ``true``, P(true) and its bounds follow.
+    model predicts. The most probable label comes first; without a calibration, the one with the largest score. With
+    ``true``, P(true) and its bounds follow; of texts, whether they have a word that the model knows.
     """
     calibrated = name_values(model) == "probability"
     for option, needed in (("--threshold", threshold is not None), ("--true", true)):
@@ -90,6 +109,8 @@ def predict(
             )
     k = model.n_labels_ if top is None else min(top, model.n_labels_)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
+    has_words = isinstance(model, Tagger) and model.features is None and isinstance(data.X, list)
+    empty = model.rank([""], k)[1][0] if has_words else np.empty(0)
     for row, labels, values, chances in _rank_rows(model, data.X, k, len(data)):
         selected = np.ones(k, bool) if top is not None or threshold is not None else values > 0
         if threshold is not None:
@@ -103,6 +124,8 @@ def predict(
                 bounds = model.calibration_.written.find_true(chances[selected], labels[selected])
                 lists |= dict(zip(TRUE_COLUMNS, bounds, strict=True))
             prediction |= {name: [round(float(p), 6) for p in part] for name, part in lists.items()}
+        if has_words:  # a text of no known word has the scores of an empty one; few others do
+            prediction["known_words"] = not np.array_equal(values, empty) or model.transform([data.X[row]]).nnz > 0
         yield prediction
 
 
@@ -130,7 +153,18 @@ def write_predictions(path: Path, rows: Iterator[dict[str, Any]], model: Any, da
     else:
         _write_with_columns(path, predictions, model, data)
     counts = [len(prediction["tags"]) for prediction in predictions]
-    return {"output": str(path), "rows": len(counts), "tags": sum(counts), "rows without a tag": counts.count(0)}
+    return {
+        "output": str(path),
+        "rows": len(counts),
+        "tags": sum(counts),
+        "rows without a tag": counts.count(0),
+        "rows without a known word": count_unknown(predictions),
+    }
+
+
+def count_unknown(predictions: Sequence[dict[str, Any]]) -> int:
+    """Return how many texts have no word that the model knows."""
+    return sum(not prediction.get("known_words", True) for prediction in predictions)
 
 
 def _write_with_columns(path: Path, predictions: list[dict[str, Any]], model: Any, data: InputData) -> None:
@@ -202,8 +236,10 @@ def evaluate(model: Any, data: InputData, written_share: str = "", verdicts: Pat
     ranking["AUC"] = InstanceAUC()
     deciding: dict[str, Metric] = {"Hamming": HammingLoss(), "micro F1": F1("micro"), "macro F1": F1("macro")}
     corrected = _make_corrected(model, written_share) if written_share else {}
+    to_depth = [PrecisionAtK(k) for k in range(1, max(ks) + 1)] if verdicts is not None else []
     by_decision = [*deciding.values(), *(metric for metric in corrected.values() if not metric.depth)]
-    by_score = [*ranking.values(), *(metric for metric in corrected.values() if metric.depth)]  # without thresholds
+    # Rankings are those of scores without thresholds.
+    by_score = [*ranking.values(), *to_depth, *(metric for metric in corrected.values() if metric.depth)]
     runner = get_runner()
     bounds = split_rows_evenly(labels.shape[0], 1 if runner is None else TASKS_PER_THREAD * runner.size)
 
@@ -219,11 +255,29 @@ def evaluate(model: Any, data: InputData, written_share: str = "", verdicts: Pat
         values[f"{name} of true labels"] = round(metric.compute(), 6)
         values[f"{name} of true labels, 95 % interval"] = [round(bound, 6) for bound in metric.interval()]
     if verdicts is not None:
-        totals = {name: metric._total for name, metric in (ranking | deciding).items()}
-        for name, (value, low, high) in _evaluate_probe(model, verdicts, data.X, labels, ks, totals).items():
+        hits, predicted, positives, _ = deciding["micro F1"]._total.sum(axis=1)  # type: ignore[union-attr]
+        hits_at = np.array([metric.k * metric._total[0] for metric in to_depth])  # type: ignore[index]
+        sums = WrittenSums(labels.shape[0], positives, np.diff(hits_at, prepend=0.0), predicted, hits)
+        size, estimates = _evaluate_probe(model, verdicts, data.X, labels, ks, sums)
+        for name, (value, low, high, _) in estimates.items():
             values[f"{name} of true labels, by the probe"] = round(value, 6)
             values[f"{name} of true labels, by the probe, 95 % interval"] = [round(low, 6), round(high, 6)]
+        values |= describe_size(size, {name: estimate.cells for name, estimate in estimates.items()})
     return values
+
+
+def describe_size(size: int, cells: dict[str, int | None]) -> dict[str, Any]:
+    """Return the size of a probe beside the numbers of cells for intervals of ± 0.05, and what it is too small for.
+
+    >>> describe_size(50, {"P@1": 38, "micro F1": 1234, "P@3": None})["note"]
+    '50 verdicts are too few for intervals of ± 0.05 of micro F1, P@3: draw more cells with --probe.'
+    """
+    needed = {name: None if number is None else round_count(number) for name, number in cells.items()}
+    small = [name for name, number in cells.items() if number is None or number > size]
+    note = (
+        f"{size:,} verdicts are too few for intervals of ± 0.05 of {', '.join(small)}: draw more cells with --probe."
+    )
+    return {"verdicts": size, "cells for intervals of ± 0.05": needed} | ({"note": note} if small else {})
 
 
 def _observe_rows(
@@ -252,7 +306,8 @@ def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) 
         raise WrongOption(f"--output {output} has verdicts; pass it as --verdicts, or choose another name.")
     if name_values(model) == "score":
         raise WrongOption("--probe needs probabilities, and the model was not calibrated; fit it with --calibrate.")
-    indices, _, probabilities = model.rank(data.X, min(PROBED_LABELS, model.n_labels_), meaning="true")
+    n_ranked = min(PROBED_LABELS, model.n_labels_)
+    indices, probabilities = model.predict_topk(data.X, n_ranked, proba=True, meaning="true")
     probe = draw_cells(data.Y, indices, probabilities, size, seed)
     names = get_label_names(model) or [str(j) for j in range(model.n_labels_)]
     order = np.random.default_rng(seed).permutation(len(probe.rows))
@@ -260,8 +315,13 @@ def draw_probe(model: Any, data: InputData, size: int, output: Path, seed: int) 
     texts = [_put_on_a_line(x) for x in data.X] if data.is_text else [""] * len(data)
     rows = ([row, names[label], "", chance, texts[row]] for row, label, chance in cells)
     write_records(output, ["row", "label", "verdict", "chance", "text"], rows)
+    needed = foresee_cells(data.Y, indices, probabilities, probe)
+    foreseen = (
+        "many more" if needed is None else f"about {round_count(needed):,}, if the model's probabilities are right"
+    )
     return {
         "cells to review": len(order),
+        "cells for P@1 with an interval of ± 0.05": foreseen,
         "output": str(output),
         "note": f"Write accept (the tag is right for the text) or reject into the column verdict of {output}, from "
         f"the top, as many as you like, and keep the other rows; then pass --verdicts {output}.",
@@ -278,9 +338,9 @@ def _count_others(entries: Sequence[dict[str, Any]], texts: Sequence[str]) -> in
 
 
 def _evaluate_probe(
-    model: Any, path: Path, X: Any, labels: Labels, ks: Sequence[int], totals: dict[str, Any]
-) -> dict[str, Estimate]:
-    """Return estimates for the true labels from the verdicts on a probe and the sums over the written labels."""
+    model: Any, path: Path, X: Any, labels: Labels, ks: Sequence[int], sums: WrittenSums
+) -> tuple[int, dict[str, Estimate]]:
+    """Return the number of verdicts on a probe, and estimates for the true labels from them and the labels."""
     check_complete(labels)
     entries = read_verdicts(path, get_label_names(model), "chance")
     if not entries:
@@ -305,11 +365,8 @@ def _evaluate_probe(
     cells = np.arange(len(position))
     better = (scores > scores[cells, places][:, None]).sum(axis=1)
     written = labels.positives[present].toarray()[position, places]
-    hits, predicted, positives, _ = totals["micro F1"].sum(axis=1)
-    hits_at = {k: k * totals[f"P@{k}"][0] for k in ks}
-    sums = WrittenSums(labels.shape[0], positives, hits_at, predicted, hits)
     true = np.array([entry["accepted"] for entry in entries])
-    return add_probe(sums, probe, true, written, better, decisions[cells, places] > 0)
+    return len(entries), add_probe(sums, ks, probe, true, written, better, decisions[cells, places] > 0)
 
 
 def _parse_written_share(model: Any, text: str) -> tuple[Any, tuple[float, float] | None]:

@@ -210,13 +210,18 @@ def _format_value(value: Any) -> str:
 
     >>> _format_value({"estimator": "LEML", "parameters": {"alpha": 1.0}}), _format_value([1, "a"])
     ('LEML(alpha=1.0)', '1, a')
+    >>> _format_value({"buckets": 262144, "ngrams": [1, 1]}), _format_value(262144), _format_value(2 / 3)
+    ('buckets=262144, ngrams=[1, 1]', '262,144', '0.666667')
     """
     if isinstance(value, dict) and "parameters" in value:
         return f"{value['estimator']}({_format_value(value['parameters'])})"
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={_format_value(entry)}" for name, entry in value.items())
+    if isinstance(value, dict):  # commas separate its entries
+        entries = {name: _format_value(part) if isinstance(part, dict) else part for name, part in value.items()}
+        return ", ".join(f"{name}={part}" for name, part in entries.items())
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:.6g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from labelgap.commands.gap_commands import MISSING
 from labelgap.commands.options import parse_seconds
 from labelgap.commands.outputs import check_output, compute_checksum, resumable
 from labelgap.commands.prediction import evaluate
@@ -155,7 +156,7 @@ def describe_absent(model: Any, labels: Labels) -> str:
 
 
 def describe_quality(model: Any, labels: Labels, *, calibrated: bool = True) -> dict[str, str]:
-    """Return a line on the quality for unseen rows and on labels that look forgotten.
+    """Return a line on the quality for unseen rows, and the number of missing labels if some may be forgotten.
 
     Without a calibration it says why, if ``calibrated`` says that the fit should have one.
     """
@@ -171,24 +172,12 @@ def describe_quality(model: Any, labels: Labels, *, calibrated: bool = True) -> 
     line += (
         f", {quality['labels_per_row']:.1f} labels a row, {1 - quality['rows_with_label']:.0%} of rows without one"
     )
+    described = {f"on unseen {rows}": line}
     if written.overall < 1:
-        estimate, most, least = (
-            f"{round_count(labels.positives.nnz * (1 / share - 1)):,}"
-            for share in (written.overall, written.low, written.high)
-        )
-        number = f"about {estimate} ({least} to {most})" if written.identified else f"at most {most}"
-        line += f"; {number} tags look forgotten"
-    return {f"on unseen {rows}": line}
-
-
-def round_count(number: float) -> int:
-    """Return a number rounded to two digits.
-
-    >>> round_count(7063.2), round_count(3.6), round_count(0.0)
-    (7100, 4, 0)
-    """
-    digits = max(len(str(int(number))) - 2, 0)
-    return int(round(number, -digits))
+        n_written = int(labels.positives.nnz)
+        count = written.count_missing(n_written, labels.n_known - n_written)
+        described[MISSING] = f"{count.describe()}; labelgap audit lists them"
+    return described
 
 
 def describe_columns(data: InputData) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def split_tag_column(
 
 def parse_label_columns(path: PathLike, rows: Sequence[Record], names: Sequence[str]) -> Matrix:
     """Return columns of yes and no as labels; blank cells and NaN are unknown."""
-    Y = np.array([[_parse_state(path, i, name, row[name]) for name in names] for i, row in enumerate(rows, 1)])
+    Y = np.array([[_parse_state(path, i, name, row[name]) for name in names] for i, row in enumerate(rows)])
     return Y if np.isnan(Y).any() else sp.csr_array(Y.astype(np.float32))
 
 
@@ -141,7 +141,7 @@ def _parse_state(path: PathLike, number: int, name: str, value: Any) -> float:
         return np.nan
     if word not in _YES | _NO:
         raise ValueError(
-            f"{path}, row {number}: cannot read {value!r} in the label column {name!r}; "
+            f"{path}, row {number} (counted from 0): cannot read {value!r} in the label column {name!r}; "
             "write 1, 0, or nothing for unknown. A column that lists tags is passed as tags, not as labels."
         )
     return float(word in _YES)

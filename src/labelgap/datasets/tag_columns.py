@@ -54,10 +54,12 @@ def split_tags(values: Sequence[Any], form: str | None = None) -> list[list[str]
             return value.split(None if form in (" ", "") else form)
         tags = NOTATIONS[form](value) if value.strip() else []
         if tags is None:
-            raise ValueError(f"row {number}: the tags {value[:60]!r} are not in the form {form!r}; correct the row.")
+            raise ValueError(
+                f"row {number} (counted from 0): the tags {value[:60]!r} are not of the form {form!r}; correct it."
+            )
         return tags
 
-    lists = ([str(part).strip() for part in split(number, value)] for number, value in enumerate(values, 1))
+    lists = ([str(part).strip() for part in split(number, value)] for number, value in enumerate(values))
     return [list(dict.fromkeys(tag for tag in tags if tag)) for tags in lists]
 
 
@@ -78,8 +80,8 @@ def detect_form(values: Sequence[Any]) -> str:
             return name
         if share >= MIN_SHARE and len(texts) >= MIN_CELLS:
             raise ValueError(
-                f"row {number}: the tags {odd[:60]!r} are not written like those of other rows, which are in the "
-                f"form {name!r}; correct the row, or pass the separator (--separator)."
+                f"row {number} (counted from 0): the tags {odd[:60]!r} are not written like those of other rows, "
+                f"which are in the form {name!r}; correct the row, or pass the separator (--separator)."
             )
     counts = {mark: sum(mark in text for text in texts) for mark in SEPARATORS}
     best = max(SEPARATORS, key=lambda mark: counts[mark])
@@ -125,15 +127,15 @@ def join_tags(tags: Sequence[str], form: str, joint: str | None = None) -> str:
 
 def _count_readable(name: str, values: Sequence[Any]) -> tuple[float, int, str]:
     """Return the share of the strings that are in a notation, and the row and text of the first that is not."""
-    total = readable = number = 0
-    odd = ""
-    for row, value in enumerate(values, 1):
+    total = readable = 0
+    number, odd = -1, ""
+    for row, value in enumerate(values):
         if not isinstance(value, str) or not value.strip():
             continue
         total += 1
         if NOTATIONS[name](value) is not None:
             readable += 1
-        elif not number:
+        elif number < 0:
             number, odd = row, value
         if total == MIN_CELLS and not readable:  # most columns have no notation
             break

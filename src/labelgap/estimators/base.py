@@ -263,7 +263,8 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
         """Return the indices and decision values of the k best labels of each row, two (n, k) arrays, best first.
 
         The order is that of the scores, whatever the thresholds. With ``proba`` the values are the probabilities of
-        :meth:`predict_proba`. No n×L array is allocated. Of equal values the lower index comes first.
+        :meth:`predict_proba`, which may be in a slightly other order, since each label has its own curve;
+        :meth:`rank` sorts by them. No n×L array is allocated. Of equal values the lower index comes first.
         """
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
@@ -281,31 +282,35 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
     ) -> tuple[NDArray, NDArray, NDArray[np.float64] | None]:
         """Return indices, decision values and probabilities of the k best labels of each row, three (n, k) arrays.
 
-        They are those of :meth:`predict_topk`, computed at once; without a calibration the last one is None.
+        They are those of :meth:`predict_topk`, computed at once, in the order of the probabilities: a list to show.
+        Without a calibration there are none, the last array is None, and the order is that of the scores.
         """
         check_is_fitted(self)
         check_k(k, self.n_labels_, f"there are {self.n_labels_} labels, so ")
         calibration = getattr(self, "calibration_", None)
         with self._compute():
-            all_scores = self._scores(self._check_rows(X))
+            X = self._check_rows(X)
+            all_scores = self._scores(X)
             indices, scores = all_scores.topk(int(k))
         if calibration is None:
             return indices, scores, None
-        decisions = ThresholdedScores(all_scores, calibration.thresholds, calibration.always_best)
-        return indices, decisions.decide(scores, indices), calibration.convert(scores, indices, meaning)
+        probabilities = calibration.convert(scores, indices, meaning)
+        parts = indices, self._threshold(X, all_scores).decide(scores, indices), probabilities
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        return tuple(np.take_along_axis(part, order, axis=1) for part in parts)  # type: ignore[return-value]
 
     def decide(self, X: MatrixLike) -> Decided:
         """Return the scores, decision values and probabilities of all labels of rows, computed at once."""
         check_is_fitted(self)
         with self._compute():
-            all_scores = self._scores(self._check_rows(X))
+            X = self._check_rows(X)
+            all_scores = self._scores(X)
             scores = all_scores.dense()
         calibration = getattr(self, "calibration_", None)
         if calibration is None:
             return Decided(scores, scores, None)
-        decisions = ThresholdedScores(all_scores, calibration.thresholds, calibration.always_best)
         probabilities = calibration.convert(scores, np.arange(self.n_labels_))
-        return Decided(scores, decisions.decide_rows(scores), probabilities)
+        return Decided(scores, self._threshold(X, all_scores).decide_rows(scores), probabilities)
 
     @if_calibrated
     @over_blocks
@@ -398,10 +403,18 @@ class MultiLabelEstimator(CallbackSupportMixin, BaseEstimator, ABC):
 
     def _decisions(self, X: Any) -> Scores:
         """Return the scores of validated rows, less thresholds if these were chosen."""
-        calibration, scores = getattr(self, "calibration_", None), self._scores(X)
-        if calibration is None:
-            return scores
-        return ThresholdedScores(scores, calibration.thresholds, calibration.always_best)
+        scores = self._scores(X)
+        return self._threshold(X, scores) if hasattr(self, "calibration_") else scores
+
+    def _threshold(self, X: Any, scores: Scores) -> ThresholdedScores:
+        """Return the scores of validated rows less the thresholds of the calibration."""
+        calibration = self._get_calibration("written")
+        always_best = calibration.always_best & self._find_evidence(X)
+        return ThresholdedScores(scores, calibration.thresholds, always_best)
+
+    def _find_evidence(self, X: Any) -> NDArray[np.bool_]:
+        """Return which validated rows say anything about their labels; the others need not have one."""
+        return np.ones(X.shape[0], bool)
 
     def _get_calibration(self, meaning: str) -> RowCalibration:
         check_choice("meaning", meaning, ("written", "true"))

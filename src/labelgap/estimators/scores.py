@@ -121,23 +121,25 @@ class LabelScores(Scores):
 class ThresholdedScores(Scores):
     """The scores of a model less a threshold for each label; the order of labels stays that of the scores.
 
-    With ``always_best`` the best label of each row is at least slightly above its threshold.
+    In the rows that ``always_best`` marks, the best label is at least slightly above its threshold.
     """
 
-    def __init__(self, scores: Scores, thresholds: NDArray, always_best: bool) -> None:
+    def __init__(self, scores: Scores, thresholds: NDArray, always_best: NDArray[np.bool_]) -> None:
         super().__init__(scores.kernels)
         self.scores, self.thresholds, self.always_best = scores, thresholds, always_best
 
     def blocks(self) -> Iterator[NDArray]:
-        yield from map(self.decide_rows, self.scores.blocks())
+        start = 0
+        for block in self.scores.blocks():
+            yield self.decide_rows(block, start)
+            start += len(block)
 
-    def decide_rows(self, block: NDArray) -> NDArray:
-        """Return decision values from the scores of all labels of some rows."""
+    def decide_rows(self, block: NDArray, start: int = 0) -> NDArray:
+        """Return decision values from the scores of all labels of some rows, of which ``start`` is the first."""
         values = block - self.thresholds.astype(block.dtype)
-        if self.always_best and len(block):
-            best = block.argmax(axis=1)[:, None]
-            lifted = np.maximum(np.take_along_axis(values, best, 1), SMALL_MARGIN)
-            np.put_along_axis(values, best, lifted.astype(values.dtype), 1)
+        rows = np.flatnonzero(self.always_best[start : start + len(block)])
+        best = rows, block[rows].argmax(axis=1)
+        values[best] = np.maximum(values[best], SMALL_MARGIN)
         return values
 
     def topk(self, k: int) -> tuple[NDArray, NDArray]:
@@ -147,15 +149,14 @@ class ThresholdedScores(Scores):
     def decide(self, scores: NDArray, indices: NDArray) -> NDArray:
         """Return decision values from the scores of the best labels of each row."""
         values = scores - self.thresholds.astype(scores.dtype)[indices]
-        if self.always_best:
-            values[:, 0] = np.maximum(values[:, 0], SMALL_MARGIN)
+        values[self.always_best, 0] = np.maximum(values[self.always_best, 0], SMALL_MARGIN)
         return values
 
     def known(self, labels: Labels) -> sp.csr_array:
         scores = self.scores.known(labels)
         values = scores.data - self.thresholds.astype(scores.dtype)[scores.indices]
-        if self.always_best and scores.nnz:
-            best = self.scores.topk(1)[0][:, 0]
+        if self.always_best.any() and scores.nnz:
+            best = np.where(self.always_best, self.scores.topk(1)[0][:, 0], -1)
             is_best = scores.indices == np.repeat(best, np.diff(scores.indptr))
             values[is_best] = np.maximum(values[is_best], SMALL_MARGIN)
         return with_pattern(values, scores)

@@ -261,11 +261,13 @@ class Tagger(MultiLabelEstimator):
         return self._check_rows(past[0]), self._read_labels(past[1], None)
 
     def predict_tags(self, X: Sequence[str], k: int | None = None) -> list[list[str]]:
-        """Return the names of the k best labels of each text, best first; by default of the predicted labels.
+        """Return the names of the k best labels of each text; by default of the predicted labels.
 
-        Labels without names are numbered.
+        The most probable label comes first; without a calibration, the one with the largest score. Labels without
+        names are numbered. A text without a word that the model knows has the best labels only if ``k`` asks for
+        them.
         """
-        indices, scores = self.predict_topk(X, self.n_labels_ if k is None else k)
+        indices, scores, _ = self.rank(X, self.n_labels_ if k is None else k)
         names = getattr(self, "label_names_in_", np.arange(self.n_labels_).astype(str).astype(object))
         selected = np.ones_like(scores, bool) if k is not None else scores > 0
         return [names[row[mask]].tolist() for row, mask in zip(indices, selected, strict=True)]
@@ -390,7 +392,8 @@ class Tagger(MultiLabelEstimator):
                 yield
         except ValueError as error:
             raise ValueError(
-                f"X has no words to learn from ({error}); check the texts, or lower min_count={self.min_count}."
+                f"X has no words to learn from: none is in min_count={self.min_count} texts; check that X holds the "
+                "texts, pass more of them, or lower min_count of Tagger."
             ) from error
 
     def _set_words(self, vectorizer: TextVectorizer) -> None:
@@ -483,6 +486,10 @@ class Tagger(MultiLabelEstimator):
 
     def _scores(self, X: Any) -> Scores:
         return self.model_._scores(X)
+
+    def _find_evidence(self, X: Any) -> NDArray[np.bool_]:
+        """Return which texts have a word that the model knows; all rows of dense features do."""
+        return np.diff(X.indptr) > 0 if sp.issparse(X) else super()._find_evidence(X)
 
     def _has_positives_only(self, labels: Labels) -> bool:
         return getattr(self, "positives_only_", False)

@@ -36,7 +36,10 @@ LABEL_SCALE = 0.03  # of the calibration; a curve close to a label's own written
 
 
 class Suggestions(NamedTuple):
-    """Cells with the probability that the label is missing (or wrong), in descending order."""
+    """Cells with the probability that the label is missing (or wrong), in descending order.
+
+    Of cells with one probability, such as the largest that the data support, the one with more evidence comes first.
+    """
 
     rows: NDArray[np.int64]
     labels: NDArray[np.int64]

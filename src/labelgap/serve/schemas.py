@@ -17,7 +17,11 @@ SparseRow = Annotated[
 Label = Annotated[str | int, Field(description="A label: its name, or its number from 0.")]
 Top = Annotated[
     int | None,
-    Field(ge=1, description="Number of labels to return for each row, best first (default: the predicted ones)."),
+    Field(
+        ge=1,
+        description="Number of labels to return for each row, those with the largest scores (default: the predicted "
+        "ones; a text without a word that the model knows has none).",
+    ),
 ]
 
 
@@ -97,7 +101,7 @@ class ScoredLabel(BaseModel):
 
 
 class Prediction(BaseModel):
-    """The labels of a row, best first."""
+    """The labels of a row, most probable first; those of a model without probabilities by their scores."""
 
     labels: list[ScoredLabel]
 
@@ -123,8 +127,10 @@ class CompleteAnswer(BaseModel):
 class CheckedRow(BaseModel):
     """The labels of a row on which the model disagrees."""
 
-    missing: list[ScoredLabel] = Field(description="Labels that the row does not have, highest score first.")
-    doubtful: list[ScoredLabel] = Field(description="Labels of the row with a score of 0 or less, lowest first.")
+    missing: list[ScoredLabel] = Field(description="Labels that the row does not have, most probable first.")
+    doubtful: list[ScoredLabel] = Field(
+        description="Labels of the row with a score of 0 or less, least probable first."
+    )
 
 
 class CheckLabelsAnswer(BaseModel):

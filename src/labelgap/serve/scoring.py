@@ -203,7 +203,7 @@ class Batcher:
 
 
 def answer_complete(served: ServedModel, request: RequestRows, body: CompleteRequest, settings: Settings) -> bytes:
-    """Return the scores of the unknown labels of each row, highest first."""
+    """Return the scores of the unknown labels of each row, most probable first."""
     known = [
         [served.label_number(label) for label, value in cells.items() if value is not None]
         for cells in body.known or [{}] * len(request.rows)
@@ -312,7 +312,7 @@ def rows_json(served: ServedModel, kind: str, parts: Iterable[dict[str, Any]]) -
 
 
 def positives_json(served: ServedModel, X: Any, settings: Settings) -> list[dict[str, Any]]:
-    """Return the labels with a score above 0 of each row, best first."""
+    """Return the labels with a score above 0 of each row, most probable first."""
     parts, n_cells = [], 0
     for row in _split_rows(served, X):
         labels = ranked_json(served, row, row.decisions > 0, settings.max_top)
@@ -335,12 +335,16 @@ def _split_rows(served: ServedModel, X: Any) -> Iterator[Decided]:
 def ranked_json(
     served: ServedModel, row: Decided, mask: NDArray, limit: int | None, *, lowest_first: bool = False
 ) -> list[dict[str, Any]]:
-    """Return the masked labels of a row in the order of the scores; ties are ordered by label number."""
-    places = np.flatnonzero(mask)
-    order = np.argsort(row.scores[places] if lowest_first else -row.scores[places], kind="stable")[:limit]
-    places = places[order]
-    probabilities = None if row.probabilities is None else row.probabilities[places]
-    return labels_json(served, places, row.decisions[places], probabilities)
+    """Return the masked labels of a row with the largest scores, or the smallest, in the order of probabilities.
+
+    Without probabilities the order is that of the scores; ties are ordered by label number.
+    """
+    places, sign = np.flatnonzero(mask), 1 if lowest_first else -1
+    places = places[np.argsort(sign * row.scores[places], kind="stable")[:limit]]
+    if row.probabilities is None:
+        return labels_json(served, places, row.decisions[places], None)
+    places = places[np.argsort(sign * row.probabilities[places], kind="stable")]
+    return labels_json(served, places, row.decisions[places], row.probabilities[places])
 
 
 def labels_json(

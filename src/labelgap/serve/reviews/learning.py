@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from labelgap.calibration import WrittenShare
+from labelgap.calibration import MissingCount, WrittenShare
 from labelgap.gaps import Audit, learn
 from labelgap.gaps.auditing import Suggestions
 from labelgap.serve.reviews.store import Review, Suggestion
@@ -40,8 +40,9 @@ class Shares:
     >>> shares = Shares([40, 40], [0.8, 0.8], 0.8, 0.5, 1.0, 0.0, n_added=5)
     >>> Shares.of_json(shares.to_json()) == shares
     True
-    >>> shares.count_missing(n_added=15)
-    {'number': 10.0, 'low': 0.0, 'high': 70.0, 'share': 0.1, 'share_low': 0.0, 'share_high': 0.4375}
+    >>> found = shares.count_missing(n_added=15)
+    >>> found["number"], found["low"], found["high"], found["share"], found["share_high"], found["text"]
+    (10.0, 0.0, 70.0, 0.1, 0.4375, 'at most 70')
     """
 
     written: list[int]
@@ -71,14 +72,14 @@ class Shares:
         """How many rows should have each label."""
         return [round(n / share, 3) for n, share in zip(self.written, self.of_label, strict=True)]
 
-    def count_missing(self, n_added: int) -> dict[str, float]:
-        """Return how many labels are missing after verdicts added ``n_added``, and their share, with intervals."""
+    def count_missing(self, n_added: int) -> dict[str, float | str]:
+        """Return how many labels are missing after verdicts added ``n_added``, also in words, and their share."""
         n_right = sum(self.written) - self.n_wrong
         ends = {"": self.overall, "low": self.high, "high": self.low}
         numbers = {end: max(n_right / c - n_right - (n_added - self.n_added), 0.0) for end, c in ends.items()}
         shares = {f"_{end}".rstrip("_"): round(numbers[end] * c / max(n_right, 1.0), 4) for end, c in ends.items()}
-        counts = {end or "number": round(number, 1) for end, number in numbers.items()}
-        return counts | {f"share{end}": share for end, share in shares.items()}
+        count = MissingCount(*(round(number, 1) for number in numbers.values()))
+        return count._asdict() | {f"share{end}": share for end, share in shares.items()} | {"text": count.describe()}
 
 
 def learn_queue(

@@ -499,7 +499,7 @@ class RightOut(BaseModel):
 
 
 class StillMissing(BaseModel):
-    """How many labels are still missing, and their share of the true labels, with 95 % intervals."""
+    """How many labels are still missing, also in words, and their share of the true labels, with 95 % intervals."""
 
     number: float
     low: float
@@ -507,6 +507,7 @@ class StillMissing(BaseModel):
     share: float
     share_low: float
     share_high: float
+    text: str
 
 
 class StatsOut(BaseModel):

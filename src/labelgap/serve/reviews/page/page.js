@@ -77,6 +77,8 @@ function onKey(event) {
 
 const STORED = `Each verdict is sent immediately, and again until the server answers. “Saved” means that all verdicts are on
   the server’s disk.`;
+const TIES = `Many of the first suggestions have the same probability, the largest that the data can prove. Of these, the one
+  with more evidence comes first.`;
 const KEYS = [
   ["A or →", "accept the suggestion"], ["R or ←", "reject it"], ["S or ↓", "skip it for now"], ["U or Z", "undo"],
   ["N and P", "next and previous, without a verdict"], ["G", "group one by one, by label, by document"],
@@ -87,7 +89,7 @@ const KEYS = [
 function makeHelp() {
   refill(help, el("h2", { id: "help-title" }, "Keys"),
     el("dl", { class: "keys" }, KEYS.map(([key, text]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, text)])),
-    el("p", { class: "muted small" }, STORED),
+    el("p", { class: "muted small" }, STORED), el("p", { class: "muted small" }, TIES),
     button("Close", () => help.close(), { class: "primary" }));
   document.getElementById("help-button").addEventListener("click", () => help.showModal());
 }

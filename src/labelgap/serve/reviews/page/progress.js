@@ -69,10 +69,12 @@ export class ProgressView {
   }
 }
 
-function missingTile({ number, low, high, share, share_low: least, share_high: most }) {
-  const text = `labels still missing, ${count(low)} to ${count(high)}
-    (${percent(share, 1)}, ${percent(least, 1)} to ${percent(most, 1)} of all)`;
-  return [`≈ ${count(number)}`, text];
+/** How many labels the audit believes to be missing; `labelgap fit` and `labelgap audit` say it in the same words. */
+function missingTile({ text, low, share, share_low: least, share_high: most }) {
+  const [number, range] = text.replace(")", "").split(" (");
+  const shares = `${percent(share, 1)}, ${percent(least, 1)} to ${percent(most, 1)} of all`;
+  const known = low > 0 ? `${range}; ${shares}` : "the data do not show whether any is";
+  return [number, `labels still missing (${known})`];
 }
 
 /** Say what going on costs; whether a label is worth that is the person's to know. */
@@ -80,7 +82,7 @@ function adviseToStop(right, among) {
   if (!among) return "No suggestion is open: there is nothing left to review.";
   if (right < 1) return `Stop here: of the next ${counted(among, "suggestion", "suggestions")}, probably none is right.`;
   return `Of the next ${counted(among, "suggestion", "suggestions")}, about ${count(right)} ${right < 1.5 ? "is" : "are"} right:
-    ${count(Math.round(among / right))} reviews for one label. Stop when a label is not worth as many.`;
+    ${counted(Math.round(among / right), "review", "reviews")} for one label. Stop when a label is not worth as many.`;
 }
 
 function precisionFigure({ precision: { reviewed, precision, low, high, expected }, curve }) {

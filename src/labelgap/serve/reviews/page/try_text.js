@@ -6,6 +6,7 @@ import { formatWeight, track, weightBar, weightChips } from "./document.js";
 
 const TOP = 5;
 const WRITTEN = "The percentages are the probabilities that a person writes the label.";
+const NO_WORD = "The model knows no word of this text.";
 const SCORES = "The numbers are scores, not probabilities: the model was not calibrated.";
 
 export class TryView {
@@ -58,10 +59,12 @@ export class TryView {
       if (request !== this.request) return;
       const labels = predictions[0].labels;
       const rows = this.draw(labels);
-      await Promise.all(labels.map(async ({ label }, i) => {
-        const explanation = await post(`${path}/explain`, { text, label, top: 6 });
-        if (request === this.request) rows[i].append(weightChips(explanation.features));
+      const reasons = await Promise.all(labels.map(async ({ label }, i) => {
+        const { features } = await post(`${path}/explain`, { text, label, top: 6 });
+        if (request === this.request) rows[i].append(weightChips(features));
+        return features;
       }));
+      if (request === this.request && !reasons.flat().length) this.note.textContent = `${NO_WORD} ${this.note.textContent}`;
     } catch (error) {
       if (request === this.request) { refill(this.predictions); this.note.textContent = error.message; }
     }
