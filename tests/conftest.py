@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +27,9 @@ SLOW_MODULES = {
 }
 
 
+TORCH_MODULES = {"gpu_streams"}  # whose examples need PyTorch
+
+
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="Skip slow tests; run one configuration of each estimator.")
     parser.addoption("--torch", action="store_true", help='Let device="auto" be a device of PyTorch.')
@@ -46,6 +50,10 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """With --quick, deselect slow tests and all but the first configuration of an estimator in each test."""
+    if find_spec("torch") is None:
+        for item in items:
+            if item.path.stem in TORCH_MODULES:
+                item.add_marker(pytest.mark.skip(reason="its example needs PyTorch, which is not installed"))
     if not config.getoption("--quick"):
         return
     first: dict[tuple, str] = {}
