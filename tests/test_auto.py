@@ -193,6 +193,24 @@ def test_older_files_have_an_attribute_for_each_form():
     values = AutoLabeler._upgrade_values({"idf_": np.ones(3), "kernel_": None, "rarity_": 0.0})
     assert values["forms_"].keys() == {"idf"}
     assert "idf_" not in values
+    assert values["learned_"] is None
+
+
+def test_labels_without_a_positive_are_the_last_of_each_row(tmp_path):
+    X, Y = words()
+    wide = np.zeros((len(Y), 9), int)
+    wide[:, [1, 3, 4, 8]] = Y
+    narrow = AutoLabeler(members=TWO, rarity=-0.1, random_state=0).fit(X, Y)
+    model = AutoLabeler(members=TWO, rarity=-0.1, random_state=0).fit(X, wide, calibrate=True)
+    expected = narrow._scores(X).dense()
+    scores = model._scores(X).dense()
+    np.testing.assert_array_equal(scores[:, [1, 3, 4, 8]], expected)
+    np.testing.assert_array_equal(scores[:, [0, 2, 5, 6, 7]], np.tile(expected.min(axis=1)[:, None], 5))
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(load(tmp_path / "model").predict_proba(X), model.predict_proba(X))
+    searched = AutoLabeler(budget=5, random_state=0).fit(X, wide, calibrate=True)
+    assert {part.n_labels_ for part in searched.models_} == {4}
+    assert searched.predict_proba(X).shape == wide.shape
 
 
 def test_a_form_that_does_not_suit_the_rows(data):

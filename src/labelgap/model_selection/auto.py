@@ -95,6 +95,16 @@ class Found(NamedTuple):
     forms: dict[str, RowForm]
 
 
+def find_learned(labels: Labels) -> NDArray | None:
+    """Return the labels with a positive, or None if these are half of all or more, or none.
+
+    >>> find_learned(Labels([[0, 1, 0], [0, 1, 0]])), find_learned(Labels([[0, 1], [0, 1]]))
+    (array([1]), None)
+    """
+    learned = np.unique(labels.positives.indices).astype(np.int64)
+    return learned if 0 < 2 * len(learned) < labels.shape[1] else None
+
+
 class AutoLabeler(MultiLabelEstimator):
     """The model for labels of which nothing is known: several methods, compared and blended on held-out rows.
 
@@ -146,6 +156,8 @@ class AutoLabeler(MultiLabelEstimator):
     forms_ : dict
         What the forms of the members' rows need: "weights" of the features for "idf"; "weights" and "smoothing" (d×d)
         for "smooth"; "landmarks", "whitening" and "gamma" for "kernel".
+    learned_ : ndarray, or None
+        The labels with a positive, if most have none; the members know these only.
 
     Examples
     --------
@@ -173,6 +185,7 @@ class AutoLabeler(MultiLabelEstimator):
     report_: list[dict[str, Any]]
     forms_: dict[str, dict[str, Any]]
     offset_: NDArray | None
+    learned_: NDArray | None
 
     def __init__(
         self,
@@ -228,8 +241,13 @@ class AutoLabeler(MultiLabelEstimator):
         deadline = time.perf_counter() + find_budget(self.budget, labels)
         prior = None if side is None else side.prior
         prior = BinaryRelevance(loss="squared", dtype=self.dtype)._check_prior(prior, labels.shape[1], X.shape[1])
+        propensity = check_propensity(self.propensity, labels)
+        self.learned_ = find_learned(labels) if prior is None else None
+        if self.learned_ is not None:
+            labels = labels.T[self.learned_].T
+            propensity = None if propensity is None else propensity[self.learned_]
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        data = TrainingData(X, labels, prior, check_propensity(self.propensity, labels))
+        data = TrainingData(X, labels, prior, propensity)
         if self.members is None:
             blend = MemberSearch(data, deadline, self._member_options(seed), self._kernels()).run()
         else:
@@ -260,24 +278,41 @@ class AutoLabeler(MultiLabelEstimator):
 
     def _scores(self, X: Any) -> Scores:
         kernels, pairs = self._kernels(), list(zip(self.members_, self.models_, strict=True))
-        if len(pairs) == 1 and self.offset_ is None and pairs[0][0]["weight"] == 1:
+        plain = self.offset_ is None and self.learned_ is None
+        if len(pairs) == 1 and plain and pairs[0][0]["weight"] == 1:
             return pairs[0][1]._scores(self._rows_of(pairs[0][0], X))
 
         def blocks() -> Iterator[NDArray]:
             for rows in split_rows(X, self.n_labels_, arrays=1 + len(pairs)):
-                total = np.zeros((rows.shape[0], self.n_labels_), np.dtype(self.dtype))
+                total = np.zeros((rows.shape[0], self.models_[0].n_labels_), np.dtype(self.dtype))
                 for member, model in pairs:
                     total += total.dtype.type(member["weight"]) * model._scores(self._rows_of(member, rows)).dense()
-                yield total if self.offset_ is None else total + self.offset_
+                yield self._widen(total if self.offset_ is None else total + self.offset_)
 
         return BlockScores(blocks, kernels)
 
+    def _widen(self, scores: NDArray) -> NDArray:
+        """Return scores of all labels: labels without a positive have the lowest score of the row."""
+        if self.learned_ is None:
+            return scores
+        wide = np.repeat(scores.min(axis=1, keepdims=True), self.n_labels_, axis=1)
+        wide[:, self.learned_] = scores
+        return wide
+
     def _held_out_rows(self) -> list[HeldOutPart] | None:
         held_out: list[HeldOutPart] | None = self.__dict__.get("_held_out")
-        return held_out
+        if held_out is None or self.learned_ is None:
+            return held_out
+        kernels = self._kernels()
+
+        def widen(part: HeldOutPart) -> HeldOutPart:
+            return HeldOutPart(part.rows, BlockScores(lambda: map(self._widen, part.scores.blocks()), kernels))
+
+        return [widen(part) for part in held_out]
 
     @classmethod
     def _upgrade_values(cls, values: dict[str, Any]) -> dict[str, Any]:
+        values = {"learned_": None} | values
         if "forms_" in values:
             return values
         idf, kernel = values.pop("idf_", None), values.pop("kernel_", None)
@@ -287,7 +322,8 @@ class AutoLabeler(MultiLabelEstimator):
     def _check_loaded(self) -> None:
         if len(self.models_) != len(self.members_) or not self.models_:
             raise ValueError(f"{len(self.members_)} members and {len(self.models_)} models")
-        if {model.n_labels_ for model in self.models_} != {self.n_labels_}:
+        n_learned = self.n_labels_ if self.learned_ is None else len(self.learned_)
+        if {model.n_labels_ for model in self.models_} != {n_learned}:
             raise ValueError("a member has another number of labels than the model")
         sizes = {"raw": self.n_features_in_}
         sizes |= {name: self._form(name).check(self.n_features_in_) for name in self.forms_}
