@@ -15,6 +15,7 @@ from sklearn.preprocessing import normalize
 from labelgap.estimators import KMeansNystroem
 from labelgap.runtime import multithreaded_blas, row_blocks
 
+MAX_DENSITY = 0.5  # of rows of words
 SMOOTHING = 0.4  # the power of the eigenvalues
 MIN_EIGENVALUE_SHARE = 1e-6  # of the largest one
 MAX_SMOOTH_FEATURES, MAX_SMOOTH_VALUES = 3000, 10**8  # an eigendecomposition, and dense rows
@@ -121,8 +122,13 @@ class KernelRows:
 
 
 def has_words(X: Any) -> bool:
-    """Return whether rows look like counts of words: sparse and ≥ 0."""
-    return sp.issparse(X) and X.nnz > 0 and X.data.min() >= 0
+    """Return whether rows look like counts of words: sparse, ≥ 0, and most of them 0.
+
+    >>> X = sp.csr_array(np.eye(3))
+    >>> has_words(X), has_words(-X), has_words(X.toarray()), has_words(sp.csr_array(np.ones((3, 3))))
+    (True, False, False, False)
+    """
+    return bool(sp.issparse(X) and 0 < X.nnz < MAX_DENSITY * X.shape[0] * X.shape[1] and X.data.min() >= 0)
 
 
 def learn_idf(X: Any, seed: int = 0) -> IdfRows:
