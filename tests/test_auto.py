@@ -135,6 +135,15 @@ def test_gaps_do_not_count_in_the_choice(data):
     assert model.score(data.X, gaps) > 0.8
 
 
+@pytest.mark.parametrize("unknown", [np.s_[3, 1], np.s_[:5, 2], np.s_[:, 2], np.s_[4]])
+def test_few_unknown_cells(unknown):
+    X, Y = words()
+    gaps = Y.astype(float)
+    gaps[unknown] = np.nan
+    model = AutoLabeler(budget=5, random_state=0).fit(X, gaps)
+    assert model.score(X, gaps) > 0.8
+
+
 def test_the_judge_is_the_geometric_mean_of_precisions():
     rng = np.random.RandomState(0)
     Y, scores = rng.randint(0, 2, (30, 7)), rng.random_sample((30, 7)).astype(np.float32)

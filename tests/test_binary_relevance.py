@@ -589,3 +589,18 @@ def test_updates_say_what_they_cannot_do(planted):
         BinaryRelevance(frequency_power=0.5).fit(data.X, data.Y)
     with pytest.raises(ValueError, match="weights of all rows are zero"):
         ridge.fit(data.X, data.Y, sample_weight=np.zeros(40))
+
+
+@pytest.mark.parametrize("loss", ["squared_hinge", "logistic", "squared"])
+def test_a_block_of_labels_without_a_gap_beside_one_with_gaps(loss):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    Y = (X[:, :3] > 0).astype(float)
+    Y[:, 2] = np.nan  # no label that is learned has a gap
+    sparse, dense = (
+        BinaryRelevance(loss=loss, tol=1e-8, dtype="float64").fit(rows, Y).decision_function(X)
+        for rows in (sp.csr_array(X), X)
+    )
+    np.testing.assert_allclose(sparse, dense, atol=1e-4)
+    whole = BinaryRelevance(loss=loss, tol=1e-8, dtype="float64").fit(sp.csr_array(X), Y[:, :2]).decision_function(X)
+    np.testing.assert_allclose(sparse[:, :2], whole, atol=1e-4)

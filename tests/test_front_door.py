@@ -481,5 +481,5 @@ def test_the_order_of_suggestions_with_one_probability_is_explained(place):
     shown = labelgap("audit", place / "posts.csv", "--model", place / "model", "--output", place / "audit.csv")
     probabilities = [row["probability"] for row in read_records(place / "audit.csv")]
     assert probabilities[0] == probabilities[1]
-    note = f"{float(probabilities[0]):.0%} is the largest probability that these data can prove"
+    note = f"{float(probabilities[0]):.0%} is the largest probability that this audit can support"
     assert note in " ".join(shown.stderr.split())

@@ -360,14 +360,15 @@ def evaluate(
         from labelgap.commands.outputs import check_output
         from labelgap.inputs import TableColumns, WrongOption, check_tags, count_tags, load_data_for, open_model
 
-        estimator = open_model(model)
-        columns = TableColumns(text, tags, labels, separator, delimiter, encoding)
-        test = load_data_for(estimator, data, columns, labels=True)
-        check_tags(test, data)
         if probe is not None:
             if output is None:
                 raise WrongOption("--probe needs --output FILE, the table of the drawn cells.")
             check_output("--output", output, data, model, table=True)
+        estimator = open_model(model)
+        columns = TableColumns(text, tags, labels, separator, delimiter, encoding)
+        test = load_data_for(estimator, data, columns, labels=True)
+        check_tags(test, data)
+        if probe is not None and output is not None:
             values = prediction.draw_probe(estimator, test, probe, output, seed)
         else:
             values = prediction.evaluate(estimator, test, written_share, verdicts) | count_tags(test)

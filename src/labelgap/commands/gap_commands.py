@@ -97,7 +97,7 @@ class AuditReport:
             return ""
         return (
             f"Suggestions of one probability are in order too, best supported first: {first[0]:.0%} is the largest "
-            "probability that these data can prove, however plain a text is."
+            "probability that this audit can support, however plain a text is."
         )
 
     def summarize(self, top: int) -> dict[str, Any]:

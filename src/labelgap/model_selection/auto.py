@@ -11,7 +11,6 @@ from numbers import Integral, Real
 from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike, NDArray
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
@@ -692,15 +691,13 @@ class Judge:
     """
 
     def __init__(self, labels: Labels, folds: list[NDArray], propensity: NDArray | None, kernels: Backend) -> None:
-        parts = [labels[rows] for rows in folds]
+        held_out = labels[np.concatenate(folds)]
         self.kernels = kernels
-        self.truth = sp.csr_array(sp.vstack([part.positives for part in parts])).toarray().astype(np.float32)
+        self.truth = held_out.positives.toarray().astype(np.float32)
         self.one_label = labels.shape[1] > 1 and int(np.diff(labels.positives.indptr).max(initial=0)) == 1
         if propensity is not None:
             self.truth /= propensity.astype(np.float32)
-        self.unknown = None
-        if labels.known is not None:
-            self.unknown = ~sp.csr_array(sp.vstack([part.known for part in parts])).toarray().astype(bool)
+        self.unknown = None if held_out.known is None else ~held_out.known.toarray().astype(bool)
         self.n_rows = max(1, int(np.count_nonzero(self.truth.any(axis=1))))
         self.depths = [min(k, labels.shape[1]) for k in DEPTHS]
 

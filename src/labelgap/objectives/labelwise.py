@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,13 +111,16 @@ class RowSums:
 
     def __init__(self, X: sp.csr_array, by_label: Labels) -> None:
         self.X, self.by_label = X, by_label
-        self._total = np.asarray(X.sum(axis=0, dtype=float)).ravel() if by_label.known is None else None
+
+    @cached_property
+    def _total(self) -> NDArray:
+        return np.asarray(self.X.sum(axis=0, dtype=float)).ravel()
 
     def add_targets(self, block: NDArray, negative: float, positive: float, dtype: Any) -> NDArray:
         """Return Xᵀt for some labels, d×m; unknown cells do not count."""
         part = self.by_label[block]
         sums = (positive - negative) * self._add_rows(part.positives)
-        sums += negative * (self._add_rows(part.known) if self._total is None else self._total)
+        sums += negative * (self._total if part.known is None else self._add_rows(part.known))
         return np.ascontiguousarray(sums.T, dtype)
 
     def _add_rows(self, pattern: sp.csr_array) -> NDArray:

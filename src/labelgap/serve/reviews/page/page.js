@@ -77,7 +77,7 @@ function onKey(event) {
 
 const STORED = `Each verdict is sent immediately, and again until the server answers. “Saved” means that all verdicts are on
   the server’s disk.`;
-const TIES = `Many of the first suggestions have the same probability, the largest that the data can prove. Of these, the one
+const TIES = `Many of the first suggestions have the same probability, the largest that the audit can support. Of these, the one
   with more evidence comes first.`;
 const KEYS = [
   ["A or →", "accept the suggestion"], ["R or ←", "reject it"], ["S or ↓", "skip it for now"], ["U or Z", "undo"],
