@@ -291,10 +291,10 @@ class AutoLabeler(MultiLabelEstimator):
         return BlockScores(blocks, kernels)
 
     def _widen(self, scores: NDArray) -> NDArray:
-        """Return scores of all labels: labels without a positive have the lowest score of the row."""
+        """Return scores of all labels: those without a positive have the lowest of the row, at most −½, a "no"."""
         if self.learned_ is None:
             return scores
-        wide = np.repeat(scores.min(axis=1, keepdims=True), self.n_labels_, axis=1)
+        wide = np.repeat(np.minimum(scores.min(axis=1, keepdims=True), -0.5), self.n_labels_, axis=1)
         wide[:, self.learned_] = scores
         return wide
 
