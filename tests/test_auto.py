@@ -225,7 +225,7 @@ def test_labels_without_a_positive_are_the_last_of_each_row(tmp_path):
 
 
 def test_a_form_that_does_not_suit_the_rows(data):
-    with pytest.raises(ValueError, match="members has one with rows='smooth'"):
+    with pytest.raises(ValueError, match="need sparse X without negative values"):
         AutoLabeler(members=[TWO[0] | {"rows": "smooth"}]).fit(np.asarray(data.X) - 1.0, data.Y)
 
 

@@ -254,7 +254,7 @@ class AutoLabeler(MultiLabelEstimator):
             blend = Found(members, float(self.rarity), [], None, [None] * len(members), {})
         self.members_, self.rarity_, self.report_, self._held_out, fitted, forms = blend
         used = sorted({member["rows"] for member in self.members_} - {"raw"})
-        self.forms_ = {name: vars(forms.get(name) or learn_form(name, X, seed)) for name in used}
+        self.forms_ = {name: vars(forms.get(name) or FORMS[name].learn(X, seed)) for name in used}
         self.offset_ = (-self.rarity_ * data.log_p).astype(X.dtype) if self.rarity_ else None
         self.models_ = []
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
@@ -335,13 +335,6 @@ def find_budget(budget: float | None, labels: Labels) -> float:
     """Return the seconds that a fit may take."""
     n, n_labels = labels.shape
     return min(MIN_SECONDS + n * n_labels / CELLS_PER_SECOND, MAX_SECONDS) if budget is None else float(budget)
-
-
-def learn_form(name: str, X: Any, seed: int) -> RowForm:
-    """Return a form of the rows; raise ValueError if it is not for them."""
-    if not FORMS[name].suits(X):
-        raise ValueError(f"members has one with rows={name!r}, which is not for these rows; pass rows='raw'.")
-    return FORMS[name].learn(X, seed)
 
 
 def make_member(member: dict[str, Any]) -> MultiLabelEstimator:

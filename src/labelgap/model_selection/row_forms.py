@@ -132,7 +132,9 @@ def has_words(X: Any) -> bool:
 
 
 def learn_idf(X: Any, seed: int = 0) -> IdfRows:
-    """Return the weights of words."""
+    """Return the weights of words; raise ValueError unless rows are sparse and ≥ 0."""
+    if not sp.issparse(X) or X.data.min(initial=0) < 0:
+        raise ValueError("Rows with idf weights, smooth or not, need sparse X without negative values; use raw rows.")
     return IdfRows(np.log((1 + X.shape[0]) / (1 + np.bincount(X.indices, minlength=X.shape[1]))) + 1)
 
 
