@@ -256,20 +256,24 @@ class AutoLabeler(MultiLabelEstimator):
         used = sorted({member["rows"] for member in self.members_} - {"raw"})
         self.forms_ = {name: vars(forms.get(name) or FORMS[name].learn(X, seed)) for name in used}
         self.offset_ = (-self.rarity_ * data.log_p).astype(X.dtype) if self.rarity_ else None
-        self.models_ = []
+        self.models_, rows_in = [], self._form_rows(X)
         for number, (member, model) in enumerate(zip(self.members_, fitted, strict=True)):
             with scope(f"member {number}"):
                 rows = select_rows(labels, member["labelled"])
                 with_prior = prior is not None and member["prior"] > 0
-                options = {"prior": member["prior"] * self._rows_of(member, prior)} if with_prior else {}
-                model = model or make_member(member).fit(self._rows_of(member, X)[rows], labels[rows], **options)
+                options = {"prior": member["prior"] * self._take_form(member["rows"], prior)} if with_prior else {}
+                model = model or make_member(member).fit(rows_in[member["rows"]][rows], labels[rows], **options)
                 self.models_.append(model)
 
     def _member_options(self, seed: int) -> dict[str, Any]:
         return {"n_jobs": self.n_jobs, "dtype": np.dtype(self.dtype).name, "random_state": seed}
 
-    def _rows_of(self, member: dict[str, Any], X: Any) -> Any:
-        return X if member["rows"] == "raw" else self._form(member["rows"]).transform(X)
+    def _form_rows(self, X: Any) -> dict[str, Any]:
+        """Return rows in each form that a member takes."""
+        return {name: self._take_form(name, X) for name in ("raw", *self.forms_)}
+
+    def _take_form(self, name: str, X: Any) -> Any:
+        return X if name == "raw" else self._form(name).transform(X)
 
     def _form(self, name: str) -> RowForm:
         form: RowForm = FORMS[name].form(**self.forms_[name])
@@ -279,13 +283,14 @@ class AutoLabeler(MultiLabelEstimator):
         kernels, pairs = self._kernels(), list(zip(self.members_, self.models_, strict=True))
         plain = self.offset_ is None and self.learned_ is None
         if len(pairs) == 1 and plain and pairs[0][0]["weight"] == 1:
-            return pairs[0][1]._scores(self._rows_of(pairs[0][0], X))
+            return pairs[0][1]._scores(self._take_form(pairs[0][0]["rows"], X))
 
         def blocks() -> Iterator[NDArray]:
             for rows in split_rows(X, self.n_labels_, arrays=1 + len(pairs)):
                 total = np.zeros((rows.shape[0], self.models_[0].n_labels_), np.dtype(self.dtype))
+                rows_in = self._form_rows(rows)
                 for member, model in pairs:
-                    total += total.dtype.type(member["weight"]) * model._scores(self._rows_of(member, rows)).dense()
+                    total += total.dtype.type(member["weight"]) * model._scores(rows_in[member["rows"]]).dense()
                 yield self._widen(total if self.offset_ is None else total + self.offset_)
 
         return BlockScores(blocks, kernels)
